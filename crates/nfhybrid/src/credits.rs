@@ -324,7 +324,7 @@ fn next_size(size: usize, took: Duration, aim: Duration) -> usize {
 
 /// An eighth of a small disk is no journal that mke2fs would make, and as much as tune2fs takes.
 fn too_large(blocks: u64, limit: u64, disk: &FsStat) -> Error {
-    let mib = (disk.blocks * u64::from(disk.block_bytes) >> 23).clamp(4, 64);
+    let mib = ((disk.blocks * u64::from(disk.block_bytes)) >> 23).clamp(4, 64);
     Error::unsupported(
         format_args!("an operation that may change {blocks} blocks at once"),
         format_args!(
