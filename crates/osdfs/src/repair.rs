@@ -309,14 +309,9 @@ impl Names {
             inode => inode?.mode.kind,
         };
         let mut root = Dir::read(store, ROOT)?;
-        let name = (0..)
-            .map(
-                |number| {
-                    if number == 0 { format!("lost-{object}") } else { format!("lost-{object}.{number}") }
-                },
-            )
-            .find(|name| root.get(name.as_bytes()).is_none())
-            .ok_or(Error::Exists)?;
+        let names = (1..).map(|number| format!("lost-{object}.{number}"));
+        let mut names = std::iter::once(format!("lost-{object}")).chain(names);
+        let name = names.find(|name| root.get(name.as_bytes()).is_none()).ok_or(Error::Exists)?;
         root.set(store, ROOT, name.as_bytes(), Target { object, kind })?;
         done.push(Mended::whole(format!("object {object}: it had no name, and is '{name}' now")));
         if kind == Kind::Dir {
