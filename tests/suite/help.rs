@@ -91,6 +91,10 @@ fn scenes() -> Vec<Scene> {
         Scene { set: HYBRID, before: MOUNTED_ANEW, after: "bimetal umount mnt", ..scene("record", "") },
         scene("crash", CRASHED),
         scene("replay", TRACES),
+        Scene {
+            before: "seq 1 3000 | awk '{ print \"0,\" $1 * 8 \",4096,r,\" $1 }' > financial.spc",
+            ..scene("curve", TRACES)
+        },
         scene("reproduce", TRACES),
         Scene { after: "umount served 2>/dev/null || true", ..scene("export", EXPORTED) },
         scene("list", ""),

@@ -44,6 +44,32 @@ const HOT_WRITES: u8 = 4;
 /// The placement handle of hot pages.
 const HOT_HANDLE: u8 = 1;
 
+/// The pages that a write of bytes touches, in the order in which a cache is told of them: those it replaces, then those
+/// it changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Covered {
+    /// All of them.
+    pub all: Range<u64>,
+    /// Those that it covers.
+    pub whole: Range<u64>,
+    /// Those that it covers in part: its first, its last, or neither.
+    pub parts: SmallVec<[u64; 2]>,
+}
+
+impl Covered {
+    /// By `bytes` bytes, at least one, from `offset` on; `page_bytes` is a power of two.
+    pub fn by(offset: u64, bytes: u64, page_bytes: u64) -> Covered {
+        let (shift, end) = (page_bytes.ilog2(), offset + bytes);
+        let rounded_up = |at: u64| (at >> shift) + u64::from(at & (page_bytes - 1) != 0);
+        let all = offset >> shift..rounded_up(end);
+        let whole = rounded_up(offset)..end >> shift;
+        let ends = [all.start, all.end - 1];
+        let ends = &ends[..if all.start + 1 == all.end { 1 } else { 2 }];
+        let parts = ends.iter().copied().filter(|page| !whole.contains(page)).collect();
+        Covered { all, whole, parts }
+    }
+}
+
 /// A block device behind a page cache.
 pub struct CachedDevice {
     info: DeviceInfo,
@@ -313,8 +339,8 @@ impl State {
     fn write(&mut self, at: Time, offset: u64, data: Gather, durable: bool) -> Result<Time> {
         let page_bytes = self.store.page_bytes;
         let (end, handle) = (offset + data.bytes(), data.handle());
-        let (first, last) = (offset >> self.store.shift, (end + page_bytes - 1) >> self.store.shift);
-        let whole = (offset + page_bytes - 1) >> self.store.shift..end >> self.store.shift;
+        let Covered { all, whole, parts } = Covered::by(offset, data.bytes(), page_bytes);
+        let (first, last) = (all.start, all.end);
         if let Some(handles) = &mut self.store.handles {
             handles.told(first..last, handle);
         }
@@ -328,13 +354,9 @@ impl State {
             let data = part(whole.start * page_bytes, whole.end * page_bytes);
             done = done.max(self.replace(at, whole.clone(), data)?);
         }
-        // Only its first and its last page can be covered in part.
-        let ends = [first, last - 1];
-        for page in ends.into_iter().take(if first + 1 == last { 1 } else { 2 }) {
-            if !whole.contains(&page) {
-                let (from, to) = (offset.max(page * page_bytes), end.min((page + 1) * page_bytes));
-                done = done.max(self.change(at, from, &part(from, to))?);
-            }
+        for page in parts {
+            let (from, to) = (offset.max(page * page_bytes), end.min((page + 1) * page_bytes));
+            done = done.max(self.change(at, from, &part(from, to))?);
         }
         if durable && self.durable_syncs {
             done = self.flush(done)?;

@@ -18,10 +18,12 @@
 pub mod blocks;
 pub mod device;
 mod engine;
+pub mod ghosts;
 pub mod index;
 pub mod kmeans;
 pub mod links;
 pub mod nvram;
+pub mod offline;
 pub mod ordered;
 pub mod outside;
 pub mod pages;

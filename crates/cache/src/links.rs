@@ -70,6 +70,11 @@ impl List {
         List { sentinel, len: 0 }
     }
 
+    /// The node that closes it.
+    pub fn sentinel(&self) -> u32 {
+        self.sentinel
+    }
+
     /// How many nodes it has.
     #[inline]
     pub fn len(&self) -> u32 {

@@ -15,6 +15,8 @@ pub struct Names(fn() -> Vec<&'static str>);
 
 /// Page cache policies.
 pub const CACHE: Names = Names(|| POLICIES.names().collect());
+/// Page cache policies, and the least misses that any could have.
+pub const CURVE: Names = Names(|| POLICIES.names().chain(["belady"]).collect());
 /// Flash translation layers.
 pub const FTL: Names = Names(|| SCHEMES.names().collect());
 /// Device profiles.

@@ -41,6 +41,11 @@ impl<'a, const SEPARATOR: u8> Fields<'a, SEPARATOR> {
         fields
     }
 
+    /// The field that comes next is number `number` of its line.
+    pub fn from(self, number: u32) -> Self {
+        Fields { number, ..self }
+    }
+
     /// Whether there is no further field.
     pub fn is_over(&self) -> bool {
         self.over

@@ -31,6 +31,11 @@ pub(super) trait LineFormat: Send {
     /// Which field is not what it should be.
     fn line(&mut self, line: &[u8]) -> Result<Option<Record>, Wrong>;
 
+    /// How many requests the line that was decoded last stands for, each the same.
+    fn repeats(&self) -> usize {
+        1
+    }
+
     /// At the end of the trace: what is missing to make sense of it, in words.
     fn lacks(&self) -> Option<String> {
         None
@@ -107,7 +112,7 @@ impl<F: LineFormat> Records for TextTrace<F> {
             }
             match self.format.line(line) {
                 Ok(Some(record)) => match record.flaw() {
-                    None => batch.push(record),
+                    None => batch.extend(std::iter::repeat_n(record, self.format.repeats())),
                     Some(why) => return Err(self.placed(why)),
                 },
                 Ok(None) => self.tally.skipped += 1,

@@ -25,6 +25,16 @@ impl Units {
         self.named(number, text)
     }
 
+    /// The unit that `name` stands for, digits or not; only for traces whose units are all named so.
+    pub fn named_of(&mut self, name: &[u8]) -> u32 {
+        if let Some(unit) = self.names.get(name) {
+            return *unit;
+        }
+        let unit = self.names.len() as u32;
+        self.names.insert(name.to_vec(), unit);
+        unit
+    }
+
     fn named(&mut self, number: u32, text: &[u8]) -> Result<u32, Wrong> {
         if let Some(unit) = self.names.get(text) {
             return Ok(*unit);
@@ -36,9 +46,7 @@ impl Units {
         if self.has_numbers {
             return Err(wrong("where those before are numbers below 1000000000"));
         }
-        let unit = self.names.len() as u32;
-        self.names.insert(text.to_vec(), unit);
-        Ok(unit)
+        Ok(self.named_of(text))
     }
 }
 

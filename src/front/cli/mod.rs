@@ -92,6 +92,7 @@ enum Verb {
     Record(record::Record),
     Crash(Box<crash::Crash>),
     Replay(Box<replay::Args>),
+    Curve(Box<replay::curve::Args>),
     Reproduce(reproduce::Args),
     Export(export::ExportVerb),
     List(list::List),
@@ -164,6 +165,10 @@ fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Replay(verb) => {
             signals::end_whole(|| ())?;
             replay::run(&verb).map(|()| ExitCode::SUCCESS)
+        }
+        Verb::Curve(verb) => {
+            signals::end_whole(|| ())?;
+            replay::curve::run(&verb).map(|()| ExitCode::SUCCESS)
         }
         Verb::Reproduce(verb) => {
             signals::end_whole(|| ())?;

@@ -2,6 +2,7 @@
 
 mod agree;
 mod block_models;
+mod counting_models;
 mod figures;
 mod ftl;
 mod goldens;

@@ -5,6 +5,7 @@
 //! does not; it is not compared. Its S3-FIFO keeps nothing new when a tenth of the cache is one page or less.
 
 use super::traces::{Nothing, Random};
+use bimetal::cache::offline::Numbered;
 use bimetal::cache::{Access, Config, PageAccess, build};
 use bimetal::time::Time;
 use bimetal::units::Lpn;
@@ -23,8 +24,15 @@ for name in sys.argv[3:]:
 "#;
 
 /// Our name and theirs.
-const POLICIES: [(&str, &str); 5] =
-    [("lru", "LRU"), ("clock", "Clock"), ("sieve", "Sieve"), ("s3fifo", "S3FIFO"), ("arc", "ARC")];
+const POLICIES: [(&str, &str); 7] = [
+    ("lru", "LRU"),
+    ("clock", "Clock"),
+    ("sieve", "Sieve"),
+    ("s3fifo", "S3FIFO"),
+    ("arc", "ARC"),
+    ("2q", "TwoQ"),
+    ("belady", "Belady"),
+];
 
 fn python() -> Option<PathBuf> {
     let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/libcachesim/bin/python");
@@ -54,6 +62,9 @@ fn ids(seed: u64, count: usize) -> Vec<u64> {
 
 fn our_misses(policy: &str, ids: &[u64], size: u32) -> u64 {
     let accesses: Vec<PageAccess> = ids.iter().map(|&id| PageAccess::new(Lpn(id), Access::Read)).collect();
+    if policy == "belady" {
+        return Numbered::new(&accesses).fewest_misses(size);
+    }
     let mut cache = build(policy, &Config::new(size)).unwrap();
     cache.run(Time::ZERO, &accesses, &mut Nothing).unwrap();
     cache.view().stats.misses()
@@ -69,11 +80,19 @@ fn miss_counts_are_those_of_libcachesim() {
     let path = folder.path().join("trace.oracleGeneral");
     for seed in 1..=3 {
         let ids = ids(seed, 200_000);
+        let mut next = vec![i64::MAX; ids.len()];
+        let mut last = std::collections::HashMap::new();
+        for (at, id) in ids.iter().enumerate() {
+            if let Some(before) = last.insert(*id, at) {
+                next[before] = at as i64;
+            }
+        }
         let records = ids.iter().enumerate().flat_map(|(at, id)| {
             let mut record = [0u8; 24];
             record[..4].copy_from_slice(&(at as u32).to_le_bytes());
             record[4..12].copy_from_slice(&id.to_le_bytes());
             record[12..16].copy_from_slice(&1u32.to_le_bytes());
+            record[16..].copy_from_slice(&next[at].to_le_bytes());
             record
         });
         std::fs::write(&path, records.collect::<Vec<u8>>()).unwrap();

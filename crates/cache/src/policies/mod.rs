@@ -9,12 +9,15 @@ pub mod cflru;
 pub mod clock;
 pub mod cswlru;
 pub mod fab;
+pub mod lecar;
 pub mod lirs;
 pub mod lru;
 pub mod lru_wsr;
 pub mod s3fifo;
 pub mod sieve;
 pub mod tide;
+pub mod tiny_lfu;
+pub mod two_q;
 pub mod wow;
 
 /// Every policy, in the order in which they are listed.
@@ -27,6 +30,9 @@ pub const POLICIES: Registry<Entry> = Registry {
         &s3fifo::ENTRY,
         &arc::ENTRY,
         &lirs::ENTRY,
+        &two_q::ENTRY,
+        &lecar::ENTRY,
+        &tiny_lfu::ENTRY,
         &cflru::ENTRY,
         &lru_wsr::ENTRY,
         &casa::ENTRY,
@@ -43,6 +49,7 @@ pub const POLICIES: Registry<Entry> = Registry {
 mod kit {
     pub use crate::PageCache;
     pub use crate::blocks::Blocks;
+    pub use crate::ghosts::Ghosts;
     pub use crate::index::{Dense, Index, NIL, Sparse};
     pub use crate::links::{Link, Links, List, Slab};
     pub use crate::ordered::Ordered;

@@ -8,8 +8,13 @@
 //!   its count at zero. Otherwise the oldest of the main queue leaves, unless it was hit: then its count goes
 //!   down and it goes round again.
 //!
+//! `skip` and `returns` are what S4-FIFO adds, as libCacheSim's author describes it; its learned model, which sets all
+//! five numbers, is not here. A hit on a page among the newest `skip` of the small queue does not count, so that a
+//! burst of uses is one use. A page whose ghost is remembered enters the main queue at its `returns`-th return; before,
+//! it enters the small queue again, so that a cycle longer than the cache does not push out the main queue.
+//!
 //! Source: Yang, Zhang, Qiu, Yue, Rashmi, SOSP'23, in the form libCacheSim 0.3.5 gives it (its authors'):
-//! its miss counts agree exactly. Cost: O(1) an access, amortised.
+//! its miss counts agree exactly. Xia et al., OSDI'26 (S4-FIFO). Cost: O(1) an access, amortised.
 
 use super::kit::*;
 
@@ -21,6 +26,8 @@ pub const ENTRY: Entry = Entry {
         OptionSpec::new("small", "0.1", "size of the small queue: a share of the cache"),
         OptionSpec::new("ghosts", "0.9", "ghosts remembered: a share of the cache"),
         OptionSpec::new("promote", "2", "hits that take a page to the main queue, 1 to 3"),
+        OptionSpec::new("skip", "0", "the newest of the small queue, whose hits do not count: a share of it"),
+        OptionSpec::new("returns", "1", "returns that take a ghost's page to the main queue, 1 to 255"),
     ],
     make: Make { source: "Yang et al., SOSP 2023", dense: make::<Dense>, sparse: make::<Sparse> },
 };
@@ -29,16 +36,21 @@ fn make<X: Index>(order: &BuildContext) -> Result<Box<dyn PageCache>> {
     let small_max = order.share("small")?.max(1);
     let ghosts_max = order.share("ghosts")?;
     let promote = order.number_within("promote", 1, 3)?;
+    let returns = order.number_within("returns", 1, RETURNS_MAX)?;
+    let skip = (f64::from(small_max) * order.fraction_to("skip", 1.0)? + 1e-9) as u32;
     let needs = Needs { ghosts: ghosts_max + 1, lists: 3 };
     order.cache::<X, _>(needs, |pages| S3Fifo {
         small: pages.list(0),
         main: pages.list(1),
-        ghosts: pages.list(2),
+        ghosts: Ghosts::new(pages.list(2), ghosts_max),
         small_max,
         main_max: pages.capacity().saturating_sub(small_max),
-        ghosts_max,
         promote,
-        remembered: false,
+        returns,
+        skip,
+        entered: 0,
+        entries: if skip > 0 { vec![0; pages.node_count()] } else { Vec::new() },
+        returned: 0,
         was_full: false,
     })
 }
@@ -46,17 +58,26 @@ fn make<X: Index>(order: &BuildContext) -> Result<Box<dyn PageCache>> {
 const USED_MAX: u32 = 3;
 const USED: u32 = 3;
 const IN_MAIN: u32 = 4;
+/// Above the bits of use: how often the page came back to the small queue.
+const RETURNED_SHIFT: u32 = 3;
+const RETURNS_MAX: u32 = 255;
 
 struct S3Fifo {
     small: List,
     main: List,
-    ghosts: List,
+    ghosts: Ghosts,
     small_max: u32,
     main_max: u32,
-    ghosts_max: u32,
     promote: u32,
-    /// The page that is about to come in had a ghost.
-    remembered: bool,
+    returns: u32,
+    /// Hits on so many of the newest pages of the small queue do not count.
+    skip: u32,
+    /// How many pages entered the small queue; wraps around.
+    entered: u32,
+    /// For each node its number among them, if hits are skipped.
+    entries: Vec<u32>,
+    /// How often the page that is about to come in came back; 0 if it has no ghost.
+    returned: u32,
     was_full: bool,
 }
 
@@ -86,19 +107,9 @@ impl S3Fifo {
         }
     }
 
-    fn remember<X: Index>(&mut self, pages: &mut Pages<X>, node: u32) -> Afterlife {
-        if self.ghosts_max == 0 {
-            return Afterlife::Gone;
-        }
-        if self.ghosts.len() == self.ghosts_max {
-            let oldest = self.ghosts.back(pages);
-            let next = self.ghosts.before(pages, oldest);
-            pages.warm(&[next], &[pages.page(next)]);
-            self.ghosts.remove(pages, oldest);
-            pages.forget(oldest);
-        }
-        self.ghosts.push_front(pages, node);
-        Afterlife::Ghost
+    /// Whether `node` is among the newest of the small queue.
+    fn is_new(&self, node: u32, tag: u32) -> bool {
+        tag & IN_MAIN == 0 && self.entered.wrapping_sub(self.entries[node as usize]) < self.skip
     }
 }
 
@@ -108,15 +119,16 @@ impl<X: Index> Policy<X> for S3Fifo {
     #[inline(always)]
     fn hit(&mut self, pages: &mut Pages<X>, node: u32, _: Access, _: bool) {
         let tag = pages.tag(node);
-        if tag & USED < USED_MAX {
+        if tag & USED < USED_MAX && !(self.skip > 0 && self.is_new(node, tag)) {
             pages.set_tag(node, tag + 1);
         }
     }
 
     fn miss(&mut self, pages: &mut Pages<X>, ghost: u32) {
-        self.remembered = ghost != NIL;
-        if self.remembered {
-            self.ghosts.remove(pages, ghost);
+        self.returned = 0;
+        if ghost != NIL {
+            self.returned = (pages.tag(ghost) >> RETURNED_SHIFT) + 1;
+            self.ghosts.recall(pages, ghost);
         }
     }
 
@@ -134,11 +146,16 @@ impl<X: Index> Policy<X> for S3Fifo {
 
     fn insert(&mut self, pages: &mut Pages<X>, node: u32, _: Access) {
         let fills_main = !self.was_full && self.small.len() >= self.small_max;
-        if self.remembered || fills_main {
+        if self.returned >= self.returns || fills_main {
             pages.set_tag(node, IN_MAIN);
             self.main.push_front(pages, node);
-        } else {
-            self.small.push_front(pages, node);
+            return;
+        }
+        pages.set_tag(node, self.returned << RETURNED_SHIFT);
+        self.small.push_front(pages, node);
+        if self.skip > 0 {
+            self.entered = self.entered.wrapping_add(1);
+            self.entries[node as usize] = self.entered;
         }
     }
 
@@ -148,6 +165,13 @@ impl<X: Index> Policy<X> for S3Fifo {
             return Afterlife::Gone;
         }
         self.small.remove(pages, node);
-        if why == Leaving::Evicted { self.remember(pages, node) } else { Afterlife::Gone }
+        match why {
+            Leaving::Evicted => self.ghosts.remember(pages, node),
+            Leaving::Discarded => Afterlife::Gone,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.entries.len() * size_of::<u32>()
     }
 }

@@ -12,6 +12,7 @@
 mod address;
 mod args;
 mod brought;
+pub mod curve;
 mod driver;
 mod ending;
 pub mod files;

@@ -74,11 +74,18 @@ impl FromStr for Wanted {
         let kind = Kind::from_str(kind, false)
             .map_err(|_| Error::invalid(format!("there is no plot '{kind}'; there are {}", known())))?;
         let path = PathBuf::from(path);
-        if matches!(path.extension().and_then(|ext| ext.to_str()), Some("svg" | "png")) {
-            return Ok(Wanted { kind, path });
+        match can_be_drawn(&path) {
+            true => Ok(Wanted { kind, path }),
+            false => Err(Error::invalid(format!(
+                "'{text}': a plot goes to a .svg or .png file, as erases=out.svg"
+            ))),
         }
-        Err(Error::invalid(format!("'{text}': a plot goes to a .svg or .png file, as erases=out.svg")))
     }
+}
+
+/// Whether a file's name says how a plot is drawn into it.
+pub(super) fn can_be_drawn(path: &Path) -> bool {
+    matches!(path.extension().and_then(|ext| ext.to_str()), Some("svg" | "png"))
 }
 
 impl Wanted {

@@ -31,7 +31,7 @@ struct CloudPhysics {
 }
 
 /// What a SCSI command does to data, if anything (SBC-4, table of operation codes).
-const fn operation(opcode: u8) -> Option<Op> {
+pub(super) const fn operation(opcode: u8) -> Option<Op> {
     match opcode {
         0x08 | 0x28 | 0xa8 | 0x88 => Some(Op::Read),
         0x0a | 0x2a | 0xaa | 0x8a | 0x2e | 0xae | 0x8e => Some(Op::Write),

@@ -12,12 +12,21 @@ pub mod cloudphysics;
 pub mod csv;
 pub mod disksim;
 pub mod fio;
+mod fixed;
+mod headed;
+mod keys;
+pub mod kvcache;
+pub mod lcs;
 pub mod mqsim;
 pub mod msr;
 pub mod oracle;
 pub mod spc;
 pub mod syscall;
+pub mod tectonic;
 pub mod tencent;
+pub mod thesios;
+pub mod twitter;
+pub mod vscsi;
 
 pub use blktrace::Event;
 pub use csv::Columns;
@@ -47,16 +56,28 @@ pub(super) struct Head<'a> {
     pub whole: bool,
 }
 
+impl<'a> Head<'a> {
+    /// The first line, without what an editor puts before it.
+    pub fn first_line(&self) -> &'a [u8] {
+        let line = self.bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        super::lines::bare(line, true)
+    }
+}
+
 /// All formats, in the order in which they are tried.
 pub const FORMATS: Registry<Entry<Make>> = Registry {
     what: "trace format",
     entries: &[
         &blktrace::FORMAT,
+        &lcs::FORMAT,
         &fio::FORMAT,
         &syscall::FORMAT,
         // Before CSV with a header of its own, which these may have, too.
         &msr::FORMAT,
         &alibaba::FORMAT,
+        &thesios::FORMAT,
+        &tectonic::FORMAT,
+        &kvcache::FORMAT,
         &csv::FORMAT,
         &cloudphysics::FORMAT,
         &spc::FORMAT,
@@ -64,6 +85,8 @@ pub const FORMATS: Registry<Entry<Make>> = Registry {
         &mqsim::FORMAT,
         &disksim::FORMAT,
         &blkparse::FORMAT,
+        &twitter::FORMAT,
+        &vscsi::FORMAT,
         &oracle::FORMAT,
     ],
 };
@@ -131,7 +154,7 @@ mod tests {
     }
 
     /// Some lines of every text format, and a few binary records.
-    const SAMPLES: [(&str, &str); 11] = [
+    const SAMPLES: [(&str, &str); 15] = [
         ("fio", "fio version 3 iolog\n17 f add\n126 f read 0 4096\n300 g write 32768 4096\n301 f sync 0 0\n"),
         (
             "syscall",
@@ -152,6 +175,18 @@ mod tests {
             "blkparse",
             "  8,0 1 5 0.000011000 697 D R 223490 + 8 [x]\n  8,0 0 6 0.000012 0 D FWFSM 0 + 1 [y]\n",
         ),
+        (
+            "thesios",
+            "filename,file_offset,op_type,request_io_size_bytes,start_time\nf1,4096,READ,512,1705276800.25\n\
+             f2,0,WRITE,1000,1705276801\n",
+        ),
+        (
+            "tectonic",
+            "op_time block_id rs_shard_id io_offset io_size op_name op_count\n\
+             1000 7 1 0 4096 getChunkData.Permanent 2\n1001 8 1 65536 100 putChunk.Permanent 1\n",
+        ),
+        ("kvcache", "key,op,size,op_count,key_size\n77,GET,100,3,20\n78,SET,9,1,20\n"),
+        ("twitter", "0,nz:u:eeW511W3,12,1000,4,get,0\n1,q:1,3,10,4,set,3600\n"),
     ];
 
     #[test]
@@ -188,7 +223,9 @@ mod tests {
                 bytes[..4].copy_from_slice(&0x6561_7407u32.to_le_bytes());
             }
             let _ = open("blktrace", bytes.clone(), &ReadOptions::default());
-            let _ = open("oracle", bytes, &ReadOptions::default());
+            for name in ["oracle", "lcs", "vscsi"] {
+                let _ = open(name, bytes.clone(), &ReadOptions::default());
+            }
         }
     }
 

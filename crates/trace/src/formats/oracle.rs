@@ -1,54 +1,36 @@
 //! libCacheSim's `oracleGeneral` records: requests for objects by number.
 //!
 //! 24 bytes each, little endian: u32 seconds, u64 object, u32 bytes, i64 index of the object's next
-//! request (-1: none; not used here). An object is taken for one page of [`PAGE_BYTES`], read whole, so
-//! that object n is page n. Numbers of 2⁵⁰ and more (hashes of names, mostly) are no pages of anything: their upper bits
-//! are laid over the lower ones, which takes two of a million hashes for one once in two thousand traces.
+//! request (-1: none; not used here). An object is a [page](super::keys) that is read.
 
-use super::super::input::Input;
 use super::super::lines::Confidence;
-use super::super::window::Window;
 use super::super::zero::Zero;
-use super::super::{BATCH, Op, Record, Records, Tally};
+use super::super::{Op, Record};
+use super::fixed::{FixedFormat, FixedTrace, part, u32_at, u64_at};
+use super::keys::of_object;
 use super::{Format, Head, Make};
-use bimetal_base::{Error, Result};
 
 const RECORD_BYTES: usize = 24;
-const PAGE_BYTES: u64 = 4096;
 
 /// Registry line.
 pub const FORMAT: Format = Format {
     name: "oracle",
     about: "libCacheSim oracleGeneral binary: objects read, one page of 4 KiB each",
     options: &[],
-    make: Make { detects, open: |input, _| Ok(Box::new(Oracle::new(input))) },
+    make: Make { detects, open: |input, _| FixedTrace::open(input, 0, |_| Ok(Oracle::default())) },
 };
 
-/// Bits of a page's number.
-const PAGE_BITS: u32 = 50;
-
-/// The page that an object is.
-fn page_of(object: u64) -> u64 {
-    (object ^ object >> PAGE_BITS) & ((1 << PAGE_BITS) - 1)
-}
-
-/// One record's fields.
+/// What of a record tells that it is one.
 struct Raw {
     seconds: u32,
-    object: u64,
     bytes: u32,
     next: i64,
 }
 
 impl Raw {
-    fn of(bytes: &[u8; RECORD_BYTES]) -> Raw {
-        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x] = *bytes;
-        Raw {
-            seconds: u32::from_le_bytes([a, b, c, d]),
-            object: u64::from_le_bytes([e, f, g, h, i, j, k, l]),
-            bytes: u32::from_le_bytes([m, n, o, p]),
-            next: i64::from_le_bytes([q, r, s, t, u, v, w, x]),
-        }
+    fn of(bytes: &[u8]) -> Raw {
+        let next = i64::from_le_bytes(part(bytes, 16));
+        Raw { seconds: u32_at(bytes, 0), bytes: u32_at(bytes, 12), next }
     }
 }
 
@@ -66,52 +48,21 @@ fn detects(head: &Head) -> Confidence {
     Confidence::full_if(whole && records.iter().enumerate().all(sound))
 }
 
+#[derive(Default)]
 struct Oracle {
-    name: String,
-    window: Window,
     zero: Zero,
-    tally: Tally,
 }
 
-impl Oracle {
-    fn new(input: Input) -> Oracle {
-        Oracle {
-            name: input.name,
-            window: Window::new(input.bytes),
-            zero: Zero::default(),
-            tally: Tally::default(),
-        }
+impl FixedFormat for Oracle {
+    const NAME: &'static str = "oracle";
+
+    fn bytes(&self) -> usize {
+        RECORD_BYTES
     }
 
-    fn corrupt(&self, why: impl std::fmt::Display) -> Error {
-        Error::corrupt(format!("oracle trace {}", self.name), why, format!("record {}", self.tally.lines + 1))
-    }
-}
-
-impl Records for Oracle {
-    fn fill(&mut self, batch: &mut Vec<Record>) -> Result<()> {
-        for _ in 0..BATCH {
-            if !self.window.has(RECORD_BYTES).map_err(|why| Error::io(&self.name, why))? {
-                return match self.window.bytes() {
-                    [] => Ok(()),
-                    _ => Err(self.corrupt("the file ends within a record")),
-                };
-            }
-            let Some(bytes) = self.window.bytes().first_chunk() else { return Ok(()) };
-            let raw = Raw::of(bytes);
-            self.window.use_up(RECORD_BYTES);
-            self.tally.lines += 1;
-            let (at, flags) = self.zero.since(u64::from(raw.seconds), 1_000_000_000);
-            batch.push(Record {
-                flags,
-                ..Record::new(at, Op::Read, page_of(raw.object) * PAGE_BYTES, PAGE_BYTES)
-            });
-        }
-        Ok(())
-    }
-
-    fn tally(&self) -> Tally {
-        self.tally
+    fn record(&mut self, bytes: &[u8]) -> Result<Option<Record>, String> {
+        let at = self.zero.since(u32_at(bytes, 0).into(), 1_000_000_000);
+        Ok(Some(of_object(at, Op::Read, u64_at(bytes, 4))))
     }
 }
 

@@ -1,0 +1,86 @@
+//! A trace as the page accesses that a cache sees: all of them, or those to a sample of the pages.
+
+use super::super::address::AddressMapper;
+use super::super::progress::Shown;
+use super::Args;
+use bimetal_base::random::Random;
+use bimetal_base::units::Lpn;
+use bimetal_base::{Error, Result};
+use bimetal_cache::device::Covered;
+use bimetal_cache::{Access, PageAccess};
+use bimetal_trace::{Op, Source};
+
+/// The accesses of a trace, in memory.
+pub(super) struct Accesses {
+    /// Those to pages of the sample, in order.
+    pub sampled: Vec<PageAccess>,
+    /// How many there are in all.
+    pub all: u64,
+    /// Requests of the trace.
+    pub requests: u64,
+}
+
+/// More accesses are not kept: 2 GiB of memory.
+const MOST: usize = 1 << 28;
+
+impl Accesses {
+    /// Reads the trace once.
+    ///
+    /// # Errors
+    /// A malformed trace, requests of several units, more accesses than are kept.
+    pub fn read(args: &Args, source: &Source) -> Result<Accesses> {
+        let mut placer = AddressMapper::new(args.fit, None, args.unit, args.chunk);
+        let mut accesses = Accesses { sampled: Vec::new(), all: 0, requests: 0 };
+        let sample = Sample(args.sample);
+        let shown = Shown::new(1);
+        for (number, record) in source.open_watched(shown.of(0))?.enumerate() {
+            shown.draw_sometimes(number);
+            if args.requests.is_some_and(|limit| accesses.requests >= limit) {
+                break;
+            }
+            let asked = placer.place(&record?)?;
+            accesses.requests += u64::from(!asked.is_nothing());
+            let mut pages = 0;
+            for (offset, bytes) in asked.spans {
+                pages += bytes / args.page;
+                if pages <= MOST as u64 {
+                    accesses.touch(asked.op, Covered::by(offset, bytes, args.page), sample);
+                }
+            }
+            if pages.max(accesses.sampled.len() as u64) > MOST as u64 {
+                return Err(Error::invalid(format!(
+                    "{}: more than {MOST} accesses to pages of {} bytes; choose a sample of the pages, as --sample 0.01, \
+                     or --requests",
+                    source.name(),
+                    args.page
+                )));
+            }
+        }
+        Ok(accesses)
+    }
+
+    fn touch(&mut self, op: Op, pages: Covered, sample: Sample) {
+        let (access, in_order) = match op {
+            Op::Read => (Access::Read, pages.all),
+            Op::Write => (Access::Write, pages.whole),
+            _ => return,
+        };
+        let parts = if access == Access::Write { &pages.parts[..] } else { &[] };
+        for page in in_order.chain(parts.iter().copied()) {
+            self.all += 1;
+            if sample.has(page) {
+                self.sampled.push(PageAccess::new(Lpn(page), access));
+            }
+        }
+    }
+}
+
+/// A share of all pages: always the same ones.
+#[derive(Clone, Copy)]
+struct Sample(f64);
+
+impl Sample {
+    fn has(self, page: u64) -> bool {
+        self.0 >= 1.0 || Random::new(page, "sample").chance(self.0)
+    }
+}

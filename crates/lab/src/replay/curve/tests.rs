@@ -1,0 +1,82 @@
+use super::super::{Args as ReplayArgs, replay};
+use super::*;
+use clap::Parser;
+
+#[derive(clap::Parser)]
+struct Line {
+    #[command(flatten)]
+    args: Args,
+}
+
+fn parse(line: &str) -> Args {
+    let words = ["curve"].into_iter().chain(line.split_whitespace());
+    Line::try_parse_from(words).map(|line| line.args).expect("arguments")
+}
+
+/// Requests that begin and end within pages, so that the order within a request counts.
+const TRACE: &str = "gen:iometer:size=8MiB:requests=4000:read=40:random=70:block=10KiB";
+
+#[test]
+fn a_curve_has_the_misses_of_replays() {
+    let curves =
+        curves(&parse(&format!("{TRACE} --cache lru,sieve,2q,cswlru --cache-size 64KiB,1MiB,4MiB"))).unwrap();
+    let line = format!("{TRACE} --cache lru,sieve,2q,cswlru --cache-size 64KiB,1MiB,4MiB");
+    let runs = replay(&ReplayArgs::parse(&line).unwrap()).unwrap();
+    let points = curves.curves.iter().flat_map(|curve| &curve.points);
+    for (run, point) in runs.iter().zip(points) {
+        assert_eq!(run.cache.as_ref().unwrap().counts.misses(), point.misses, "{}", run.config.run);
+        assert_eq!(run.config.cache_bytes, Some(point.cache_bytes));
+    }
+    assert_eq!(runs.len(), 12);
+}
+
+#[test]
+fn sizes_go_up_to_all_pages_where_only_first_uses_miss() {
+    let curves =
+        curves(&parse("gen:zipf:pages=3000:requests=20000 --cache lru,arc,belady --points 9")).unwrap();
+    let [lru, arc, belady] = &curves.curves[..] else { panic!("three curves") };
+    assert_eq!(lru.points.len(), 9);
+    for curve in [lru, arc, belady] {
+        let last = curve.points.last().unwrap();
+        assert_eq!((last.cache_bytes, last.misses), (curves.pages_sampled * 4096, curves.pages_sampled));
+        assert!(curve.points.windows(2).all(|two| two[0].cache_bytes < two[1].cache_bytes));
+    }
+    let least =
+        |curve: &PolicyCurve| curve.points.iter().zip(&belady.points).all(|(p, b)| p.misses >= b.misses);
+    assert!(least(lru) && least(arc));
+    assert!(lru.points.windows(2).all(|two| two[0].misses >= two[1].misses));
+}
+
+#[test]
+fn a_sample_of_the_pages_stands_for_all() {
+    let line = "gen:zipf:pages=200000:requests=400000:alpha=0.8 --cache lru,s3fifo,belady --points 8";
+    let (whole, sample) =
+        (curves(&parse(line)).unwrap(), curves(&parse(&format!("{line} --sample 0.1"))).unwrap());
+    let share = sample.pages_sampled as f64 / whole.pages_sampled as f64;
+    assert!((0.09..0.11).contains(&share), "{share}");
+    // SHARDS' own figure for a tenth of the pages: a mean error of well under 0.01 (FAST'15, figure 3).
+    for (whole, sample) in whole.curves.iter().zip(&sample.curves) {
+        let errors = whole.points.iter().map(|at| {
+            let near =
+                sample.points.iter().min_by_key(|point| point.cache_bytes.abs_diff(at.cache_bytes)).unwrap();
+            (near.miss_ratio - at.miss_ratio).abs()
+        });
+        let mean = errors.sum::<f64>() / whole.points.len() as f64;
+        assert!(mean < 0.01, "{}: {mean}", whole.policy);
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_before_the_trace_is_read() {
+    for (line, told) in [
+        ("nowhere.csv --cache nonsense", "there is no cache policy"),
+        ("nowhere.csv --sample 0", "--sample must be above 0"),
+        ("nowhere.csv --page 5000", "--page must be a power of two"),
+        ("nowhere.csv --cache-size 1KiB", "--cache-size must be a page or more"),
+        ("nowhere.csv --plot curve.pdf", ".svg or .png"),
+        ("nowhere.csv --erase-block 6KiB", "whole pages"),
+    ] {
+        let why = curves(&parse(line)).unwrap_err().to_string();
+        assert!(why.contains(told), "{line}: {why}");
+    }
+}
