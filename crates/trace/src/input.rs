@@ -1,9 +1,13 @@
-//! The bytes of a trace: a file or standard input, unpacked as needed, with the place kept for progress.
+//! The bytes of a trace: a file or standard input, unpacked as needed, with the place kept for progress. A Parquet file is
+//! read as the [CSV that it stands for](super::parquet), and has no progress.
 
+use super::parquet::{self, ParquetText};
 use bimetal_base::{Error, Result};
+use bytes::Bytes;
 use flate2::read::MultiGzDecoder;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -73,6 +77,14 @@ impl Input {
             if about.is_dir() {
                 return Err(Error::invalid(format!("{name} is a directory; name a trace file in it")));
             }
+            let mut magic = [0; 4];
+            if about.is_file()
+                && file.read_at(&mut magic, 0).is_ok_and(|got| got == 4)
+                && magic == parquet::MAGIC
+            {
+                let bytes = ParquetText::open(file).map_err(|why| Error::io(&name, why))?;
+                return Ok(Input { name, bytes: Box::new(bytes), others: Vec::new() });
+            }
             progress.total.fetch_add(about.len(), Relaxed);
             Box::new(file)
         };
@@ -110,6 +122,11 @@ fn unpacked(raw: impl Read + Send + 'static) -> io::Result<Box<dyn Read + Send>>
             Packing::Zstd => Box::new(zstd::stream::read::Decoder::new(whole)?),
             Packing::Gzip => Box::new(MultiGzDecoder::new(whole)),
             Packing::Bzip2 => Box::new(bzip2::read::MultiBzDecoder::new(whole)),
+            Packing::Parquet => {
+                let mut all = Vec::new();
+                { whole }.read_to_end(&mut all)?;
+                return Ok(Box::new(ParquetText::open(Bytes::from(all))?));
+            }
             Packing::None => return Ok(Box::new(whole)),
         };
     }
@@ -122,6 +139,7 @@ enum Packing {
     Zstd,
     Gzip,
     Bzip2,
+    Parquet,
 }
 
 impl Packing {
@@ -132,6 +150,8 @@ impl Packing {
             Packing::Gzip
         } else if head.starts_with(&BZIP2_MAGIC) && head.get(3).is_some_and(u8::is_ascii_digit) {
             Packing::Bzip2
+        } else if head.starts_with(&parquet::MAGIC) {
+            Packing::Parquet
         } else {
             Packing::None
         }

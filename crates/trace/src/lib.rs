@@ -20,6 +20,7 @@ mod input;
 mod lines;
 pub mod objects;
 mod objects_made;
+mod parquet;
 mod record;
 mod source;
 mod strace;

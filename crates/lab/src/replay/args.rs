@@ -77,7 +77,7 @@ impl Timing {
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// A trace file (zstd, gzip and bzip2 are seen through), '-' for standard input, or a generator
+    /// A trace file (zstd, gzip, bzip2 and Parquet are seen through), '-' for standard input, or a generator
     /// gen:NAME[:option=value:...]
     #[arg(required_unless_present = "stack")]
     pub trace: Option<String>,

@@ -45,7 +45,7 @@ const LRU: &str = "lru";
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// A trace file (zstd, gzip and bzip2 are seen through), '-' for standard input, or a generator
+    /// A trace file (zstd, gzip, bzip2 and Parquet are seen through), '-' for standard input, or a generator
     /// gen:NAME[:option=value:...]
     trace: String,
     /// The trace's format [told from its contents]
@@ -220,8 +220,8 @@ impl Args {
             "--plot goes to a .svg or .png file, as --plot curve.svg",
         )?;
         // A policy that there is not is told before the trace is read.
-        let policies = self.cache.iter().filter(|policy| *policy != BELADY);
-        policies.map(|policy| build(policy, &Config::new(64)).map(drop)).collect()
+        let mut policies = self.cache.iter().filter(|policy| *policy != BELADY);
+        policies.try_for_each(|policy| build(policy, &Config::new(64)).map(drop))
     }
 
     /// Sizes in bytes, rising.
