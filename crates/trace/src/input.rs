@@ -32,6 +32,14 @@ impl Progress {
         self.read.load(Relaxed)
     }
 
+    pub(super) fn add_read(&self, bytes: u64) {
+        self.read.fetch_add(bytes, Relaxed);
+    }
+
+    pub(super) fn add_total(&self, bytes: u64) {
+        self.total.fetch_add(bytes, Relaxed);
+    }
+
     /// Bytes there are to read; 0 where nobody can know.
     pub fn total(&self) -> u64 {
         self.total.load(Relaxed)
@@ -57,7 +65,7 @@ struct Counted<R> {
 impl<R: Read> Read for Counted<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let got = self.inner.read(into)?;
-        self.progress.read.fetch_add(got as u64, Relaxed);
+        self.progress.add_read(got as u64);
         Ok(got)
     }
 }
@@ -85,7 +93,7 @@ impl Input {
                 let bytes = ParquetText::open(file).map_err(|why| Error::io(&name, why))?;
                 return Ok(Input { name, bytes: Box::new(bytes), others: Vec::new() });
             }
-            progress.total.fetch_add(about.len(), Relaxed);
+            progress.add_total(about.len());
             Box::new(file)
         };
         let counted = Counted { inner: raw, progress: Arc::clone(progress) };

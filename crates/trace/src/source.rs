@@ -30,9 +30,17 @@ pub struct Source {
 
 #[derive(Clone, Debug)]
 enum Kind {
-    File { path: PathBuf, options: ReadOptions },
+    File {
+        path: PathBuf,
+        options: ReadOptions,
+    },
     Generated(generators::Recipe),
-    Given { name: String, records: Arc<[Record]> },
+    /// With where each batch ends and what was read until then, of what was decoded.
+    Given {
+        name: String,
+        records: Arc<[Record]>,
+        batches: Arc<[(usize, Tally)]>,
+    },
 }
 
 impl Source {
@@ -55,7 +63,38 @@ impl Source {
 
     /// Requests that are in memory already; messages and reports call them `name`.
     pub fn given(name: impl Into<String>, records: Arc<[Record]>) -> Source {
-        Source { kind: Kind::Given { name: name.into(), records } }
+        Source { kind: Kind::Given { name: name.into(), records, batches: Arc::default() } }
+    }
+
+    /// The same trace, decoded and kept in memory if it has at most `most` requests. It is read in the same batches, with
+    /// the same tallies, as from where it comes from.
+    ///
+    /// # Errors
+    /// It cannot be read to its end.
+    pub fn in_memory(&self, most: usize) -> Result<Option<Source>> {
+        let mut trace = self.open()?;
+        let (mut records, mut batches) = (Vec::new(), Vec::new());
+        loop {
+            let before = records.len();
+            trace.records.fill(&mut records)?;
+            batches.push((records.len(), trace.tally()));
+            if records.len() == before {
+                break;
+            }
+            if records.len() > most {
+                return Ok(None);
+            }
+        }
+        let (records, batches) = (records.into(), batches.into());
+        Ok(Some(Source { kind: Kind::Given { name: self.name(), records, batches } }))
+    }
+
+    /// How many requests of it are in memory.
+    pub fn records(&self) -> usize {
+        match &self.kind {
+            Kind::Given { records, .. } => records.len(),
+            Kind::File { .. } | Kind::Generated(_) => 0,
+        }
     }
 
     /// Whether it can be opened more than once.
@@ -98,7 +137,11 @@ impl Source {
     pub fn open_watched(&self, progress: &Arc<Progress>) -> Result<Trace> {
         let records = match &self.kind {
             Kind::Generated(recipe) => recipe.begin()?,
-            Kind::Given { records, .. } => Box::new(Given { records: records.clone(), next: 0 }),
+            Kind::Given { records, batches, .. } => {
+                progress.add_total(size_of_val(&**records) as u64);
+                let (records, batches) = (Arc::clone(records), Arc::clone(batches));
+                Box::new(Given { records, batches, next: 0, filled: 0, progress: Arc::clone(progress) })
+            }
             Kind::File { path, options } => {
                 let mut input = open_file(path, progress)?;
                 let format = match &options.format {
@@ -122,19 +165,27 @@ impl Source {
 /// A pass over requests in memory.
 struct Given {
     records: Arc<[Record]>,
+    batches: Arc<[(usize, Tally)]>,
     next: usize,
+    /// Batches so far.
+    filled: usize,
+    progress: Arc<Progress>,
 }
 
 impl Records for Given {
     fn fill(&mut self, batch: &mut Vec<Record>) -> Result<()> {
-        let end = self.records.len().min(self.next + BATCH);
-        batch.extend_from_slice(&self.records[self.next..end]);
-        self.next = end;
+        let end = self.batches.get(self.filled).map_or(self.next + BATCH, |(end, _)| *end);
+        let records = &self.records[self.next..end.min(self.records.len())];
+        batch.extend_from_slice(records);
+        self.progress.add_read(size_of_val(records) as u64);
+        self.next += records.len();
+        self.filled += 1;
         Ok(())
     }
 
     fn tally(&self) -> Tally {
-        Tally { lines: self.next as u64, skipped: 0 }
+        let told = self.filled.min(self.batches.len()).checked_sub(1).map(|at| self.batches[at].1);
+        told.unwrap_or(Tally { lines: self.next as u64, skipped: 0 })
     }
 }
 

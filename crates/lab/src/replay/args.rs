@@ -2,6 +2,7 @@
 
 use super::address::Fit;
 use super::brought::Brought;
+use super::decoded::Decoded;
 use super::driver::TIME_MAX;
 use super::grid::GridArgs;
 use super::plot::Wanted;
@@ -18,7 +19,7 @@ use clap::{Parser, ValueEnum};
 use std::fmt::Display;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 const EXAMPLES: &str = "\
@@ -87,6 +88,8 @@ pub struct Args {
     pub(super) grid: GridArgs,
     #[arg(skip)]
     pub(super) brought: Brought,
+    #[arg(skip)]
+    pub(super) decoded: Arc<Decoded>,
 
     /// The trace's format [told from its contents]
     #[arg(long, value_name = "NAME", value_parser = names::FORMAT, hide_possible_values = true)]
@@ -267,7 +270,9 @@ impl Args {
         }
         let options =
             ReadOptions { format: self.format.clone(), columns: self.columns.clone(), event: self.event };
-        Source::parse(&self.seeded_trace()?, options)
+        let source = Source::parse(&self.seeded_trace()?, options)?;
+        // What is not played to its end is not decoded to its end.
+        Ok(if self.requests.is_none() && self.fs.is_none() { self.decoded.share(source) } else { source })
     }
 
     /// The trace; a generator that has no seed of its own draws as [`seed`](Self::seed) says.

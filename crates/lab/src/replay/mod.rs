@@ -6,13 +6,14 @@
 //! ```
 //!
 //! Every combination of cache policy, cache size and translation layer is a run; runs go on at the same
-//! time, each with its own pass over the trace and its own stack, in virtual time. So a run's figures do
+//! time, each with its own pass over the trace ([decoded once](decoded)) and its own stack, in virtual time. So a run's figures do
 //! not depend on the machine or on other runs. Nothing is written or printed before all runs are done.
 
 mod address;
 mod args;
 mod brought;
 pub mod curve;
+mod decoded;
 mod driver;
 mod ending;
 pub mod files;
@@ -51,6 +52,7 @@ use bimetal_trace::{Progress, Source, Summary, Tally, summarise};
 pub(super) use rows::aligned;
 
 use bimetal_base::time::Time;
+use decoded::Decoded;
 use driver::{Driver, Observer, Pace, Served, Stopped};
 use flow::Flow;
 use plan::{Built, Spec};
@@ -125,6 +127,7 @@ pub fn replay(args: &Args) -> Result<Vec<RunReport>> {
     args.check()?;
     let source = args.source()?;
     let specs = plan::specs(args, &source)?;
+    let source = if args.requests.is_none() { Decoded::for_runs(specs.len()).share(source) } else { source };
     if specs.len() > 1 && args.request_log.is_some() {
         return Err(Error::invalid(format!(
             "--request-log is of one run, and these are {}; ask for one",

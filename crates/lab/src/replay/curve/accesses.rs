@@ -31,7 +31,7 @@ impl Accesses {
     pub fn read(args: &Args, source: &Source) -> Result<Accesses> {
         let mut placer = AddressMapper::new(args.fit, None, args.unit, args.chunk);
         let mut accesses = Accesses { sampled: Vec::new(), all: 0, requests: 0 };
-        let sample = Sample(args.sample);
+        let sample = Sample { share: args.sample, seed: args.seed };
         let shown = Shown::new(1);
         for (number, record) in source.open_watched(shown.of(0))?.enumerate() {
             shown.draw_sometimes(number);
@@ -75,12 +75,16 @@ impl Accesses {
     }
 }
 
-/// A share of all pages: always the same ones.
+/// A share of all pages: always the same ones for one seed.
 #[derive(Clone, Copy)]
-struct Sample(f64);
+struct Sample {
+    share: f64,
+    seed: u64,
+}
 
 impl Sample {
     fn has(self, page: u64) -> bool {
-        self.0 >= 1.0 || Random::new(page, "sample").chance(self.0)
+        let spread = self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.share >= 1.0 || Random::new(page ^ spread, "sample").chance(self.share)
     }
 }

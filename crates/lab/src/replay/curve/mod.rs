@@ -88,7 +88,7 @@ pub struct Args {
     /// The share of all pages that is looked at, above 0
     #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
     sample: f64,
-    /// Number that everything random in a generator follows from, whose text has no seed
+    /// Number that everything random follows from: which pages a sample has, and a generator whose text has no seed
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Runs at the same time [as many as there are processors]

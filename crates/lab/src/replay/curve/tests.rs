@@ -48,21 +48,27 @@ fn sizes_go_up_to_all_pages_where_only_first_uses_miss() {
 }
 
 #[test]
-fn a_sample_of_the_pages_stands_for_all() {
-    let line = "gen:zipf:pages=200000:requests=400000:alpha=0.8 --cache lru,s3fifo,belady --points 8";
-    let (whole, sample) =
-        (curves(&parse(line)).unwrap(), curves(&parse(&format!("{line} --sample 0.1"))).unwrap());
-    let share = sample.pages_sampled as f64 / whole.pages_sampled as f64;
-    assert!((0.09..0.11).contains(&share), "{share}");
-    // SHARDS' own figure for a tenth of the pages: a mean error of well under 0.01 (FAST'15, figure 3).
-    for (whole, sample) in whole.curves.iter().zip(&sample.curves) {
-        let errors = whole.points.iter().map(|at| {
-            let near =
-                sample.points.iter().min_by_key(|point| point.cache_bytes.abs_diff(at.cache_bytes)).unwrap();
-            (near.miss_ratio - at.miss_ratio).abs()
-        });
-        let mean = errors.sum::<f64>() / whole.points.len() as f64;
-        assert!(mean < 0.01, "{}: {mean}", whole.policy);
+fn samples_of_the_pages_stand_for_all() {
+    const SAMPLES: u64 = 12;
+    let line = "gen:zipf:pages=200000:requests=400000:alpha=0.8:seed=1 --cache lru,s3fifo,belady \
+        --cache-size 8MiB,16MiB,32MiB,64MiB,128MiB,256MiB";
+    let whole = curves(&parse(line)).unwrap();
+    let sampled: Vec<Curves> = (1..=SAMPLES)
+        .map(|seed| curves(&parse(&format!("{line} --sample 0.1 --seed {seed}"))).unwrap())
+        .collect();
+    for sample in &sampled {
+        let share = sample.pages_sampled as f64 / whole.pages_sampled as f64;
+        assert!((0.095..0.105).contains(&share), "{share}");
+    }
+    // A sample has too many or too few of the pages used most; on average it has neither.
+    for (at, whole) in whole.curves.iter().enumerate() {
+        for (place, exact) in whole.points.iter().enumerate() {
+            let ratios = || sampled.iter().map(|sample| sample.curves[at].points[place].miss_ratio);
+            let mean = ratios().sum::<f64>() / SAMPLES as f64;
+            let spread = ratios().map(|ratio| (ratio - mean).powi(2)).sum::<f64>() / (SAMPLES - 1) as f64;
+            let error = (spread / SAMPLES as f64).sqrt();
+            assert!((mean - exact.miss_ratio).abs() < 3.0 * error, "{}: {mean} {error}", whole.policy);
+        }
     }
 }
 

@@ -13,6 +13,7 @@ mod row;
 mod store;
 
 use super::args::Args;
+use super::decoded::Decoded;
 use super::{Brought, files, from_stack, one, say};
 use crate::chart::Chart;
 use crate::stack::file::{Setting, StackFile, StackText};
@@ -23,6 +24,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use store::{Given, Inputs, Store};
@@ -160,7 +162,7 @@ impl Grid {
         let Some(of) = self.runs.get(run) else {
             return Err(Error::invalid(format!("the grid has {} runs, from 0 on", self.runs.len())));
         };
-        let row = self.inputs.row((run, of), made(&of.stack, &self.brought));
+        let row = self.inputs.row((run, of), made(&of.stack, &self.brought, &Arc::default()));
         serde_json::to_string(&row).map_err(Error::invalid)
     }
 }
@@ -199,10 +201,11 @@ fn make(store: &Store, runs: &[Run], todo: &[usize], jobs: usize) -> Result<()> 
     }
     bar.set_position((runs.len() - todo.len()) as u64);
     let (next, began, failure) = (AtomicUsize::new(0), Instant::now(), Mutex::new(None));
+    let decoded = Decoded::for_runs(todo.len());
     let work = || {
         while let Some(run) = todo.get(next.fetch_add(1, Relaxed)) {
             let started = Instant::now();
-            let row = made(&runs[*run].stack, &Brought::default());
+            let row = made(&runs[*run].stack, &Brought::default(), &decoded);
             if let Err(why) = store.keep(*run, row, started.elapsed()) {
                 failure.lock().get_or_insert(why);
                 next.store(todo.len(), Relaxed);
@@ -223,8 +226,8 @@ fn make(store: &Store, runs: &[Run], todo: &[usize], jobs: usize) -> Result<()> 
 }
 
 /// What one run gave, and why it failed, if it did.
-fn made(stack: &StackFile, brought: &Brought) -> Given {
-    let given = || match given_drawn(stack, brought) {
+fn made(stack: &StackFile, brought: &Brought, decoded: &Arc<Decoded>) -> Given {
+    let given = || match given_drawn(stack, brought, decoded) {
         Ok((given, _)) => given,
         Err(why) => (Some(from_stack::in_keys(why).to_string()), Value::Null),
     };
@@ -236,14 +239,15 @@ fn made(stack: &StackFile, brought: &Brought) -> Given {
 }
 
 /// What one run gave, and what is drawn of its flash.
-fn given_drawn(stack: &StackFile, brought: &Brought) -> Result<(Given, Vec<Chart>)> {
-    let args = Args { brought: brought.clone(), ..Args::of_stack(stack)? };
+fn given_drawn(stack: &StackFile, brought: &Brought, decoded: &Arc<Decoded>) -> Result<(Given, Vec<Chart>)> {
+    let (brought, decoded) = (brought.clone(), Arc::clone(decoded));
+    let args = Args { brought, decoded, ..Args::of_stack(stack)? };
     if args.fs.is_some() {
         let report = files::replay(&args)?;
         let why = (!report.ended.how.is_result()).then(|| report.ended.told());
         return Ok(((why, json!(report)), Vec::new()));
     }
-    let report = one(&args, &brought.stop)?;
+    let report = one(&args, &args.brought.stop)?;
     let charts = report.charts();
     let given = match report.ended.how.is_result() {
         true => (None, json!(report)),
@@ -276,7 +280,7 @@ pub(crate) fn result_drawn(stack: &StackFile) -> Result<(Value, Vec<Chart>)> {
 }
 
 fn drawn_with(stack: &StackFile, brought: &Brought) -> Result<(Value, Vec<Chart>)> {
-    match given_drawn(stack, brought).map_err(from_stack::in_keys)? {
+    match given_drawn(stack, brought, &Arc::default()).map_err(from_stack::in_keys)? {
         ((None, result), charts) => Ok((result, charts)),
         ((Some(why), _), _) => Err(from_stack::in_keys(Error::invalid(why))),
     }
