@@ -318,3 +318,51 @@ fn a_recovery_for_which_the_host_has_no_room_says_so_and_is_run_again() {
     }
     crashed.check_mount(disk, ssd, "afterwards");
 }
+
+#[test]
+fn a_disk_half_by_itself_that_cannot_be_mounted_is_not_told_of_a_log_of_its_ssd() {
+    use bimetal_media::faulty::{Effect, Faulty, Kind as Struck, When};
+    for what in ["without an SSD half", "with its SSD left out"] {
+        let drops = what == "with its SSD left out";
+        let Some((disk, ssd)) = in_order() else { return };
+        let fs = open(&disk, drops.then_some(&ssd), manual()).unwrap();
+        let ino = create(&fs, "late", &[3; 50_000]);
+        fsync(&fs, ino);
+        if drops {
+            fs.commit().unwrap();
+        }
+        fs.abandon();
+        let options = Options { without_ssd: drops, ..manual() };
+        for (number, words) in [(libc::ENOSPC, "make room"), (libc::EIO, "ddrescue")] {
+            for at in 1..6 {
+                let copy = Arc::new(Ram::from_bytes("disk", disk.image()));
+                let faulty = Arc::new(Faulty::new(copy.clone()));
+                faulty.plan(Struck::Write, When::FromNth(at), Effect::Error(number));
+                let refused = NfHybrid::open(faulty, None, options);
+                let Some(why) = refused.err().map(|why| why.to_string()) else {
+                    assert!(at > 1, "{what}: nothing was written");
+                    break;
+                };
+                assert!(why.contains(words) && why.contains("mount it again"), "{what}, {at}: {why}");
+                assert_eq!(why.contains("the SSD half was not written to"), drops, "{what}, {at}: {why}");
+                for no in ["both halves", "log"] {
+                    assert!(!why.contains(no), "{what}, {at}: {no} in {why}");
+                }
+                let fs = open(&copy, None, options).unwrap_or_else(|why| panic!("{what}, {at}: {why}"));
+                assert!(contents(&fs, "late") == [3; 50_000], "{what}, {at}");
+                fs.abandon();
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_mount_drops_is_no_note_before_it_has() {
+    let Some(crashed) = crashed() else { return };
+    let (disk, _) = crashed.halves();
+    let prepared = NfHybrid::prepare(disk, None, Options { without_ssd: true, ..manual() }).unwrap();
+    assert_eq!(prepared.notes(), Vec::<String>::new());
+    let fs = prepared.begin().unwrap();
+    assert!(fs.notes().iter().any(|note| note.contains("dropped is")), "{:?}", fs.notes());
+    fs.abandon();
+}
