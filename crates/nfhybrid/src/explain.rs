@@ -162,7 +162,7 @@ impl Shared {
             durability: policy.durability,
             durability_rule: rules.durability.map(|dir| dir.0),
             promote: core.promotions.status().policy,
-            lag_seconds: (!core.is_recovered_in_memory()).then(|| self.lag.time.as_secs_f64()),
+            lag_seconds: (!core.is_recovered_in_memory()).then_some(self.lag.time.as_secs_f64()),
             extents,
             next_bytes,
         })
