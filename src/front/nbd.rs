@@ -13,7 +13,7 @@ use super::export::{Export, answers, state};
 use super::live::{self, Live};
 use crate::media::answers::{Answers, Asker};
 use crate::media::counted::{Counted, Counts};
-use crate::media::{BlockDevice, Gather, Request};
+use crate::media::{BlockDevice, Gather, Request, as_advice};
 use crate::{Error, Result};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -266,9 +266,9 @@ impl Server {
             wire::FLUSH => Request::Flush,
             wire::TRIM => {
                 let (trim, again) = (Request::Discard { offset, len: asked.len.into() }, asker.clone());
-                return asker.ask(trim, move |result| match durable && result.is_ok() {
-                    true => again.ask(Request::Flush, move |result| reply.send(result)),
-                    false => reply.send(result),
+                return asker.ask(trim, move |result| match (durable, as_advice(result)) {
+                    (true, Ok(_)) => again.ask(Request::Flush, move |result| reply.send(result)),
+                    (_, result) => reply.send(result),
                 });
             }
             wire::WRITE_ZEROES => return write_zeroes(asker, offset, asked.len.into(), durable, reply),

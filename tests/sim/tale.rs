@@ -331,7 +331,8 @@ impl Tale {
                     if bounded
                         && status.seconds_old < 1e-9
                         && status.failure.is_none()
-                        && (at_risk.bytes > lag.bytes || at_risk.seconds > lag.time.as_secs_f64())
+                        && (at_risk.bytes > lag.bytes
+                            || at_risk.seconds.is_none_or(|seconds| seconds > lag.time.as_secs_f64()))
                     {
                         let why = format!("lag: {at_risk:?} at {:?}", sim.now());
                         world.errors.lock().push(why);

@@ -114,6 +114,19 @@ fn a_full_disk_and_writes_that_are_several_operations_break_no_promise() {
     assert!(tally.alone >= 20 && tally.work_cuts >= 2, "{tally:?}");
 }
 
+/// Commits come between the pieces of a write that finds the disk full.
+#[test]
+fn a_write_that_ends_short_on_a_full_disk_may_have_been_done_in_pieces() {
+    need_fuse!();
+    let home = tempfile::tempdir().unwrap();
+    let fill = "! dd if=/dev/urandom of=$MNT/a bs=1M count=40 2>/dev/null; sleep .5";
+    let mut crash = bimetal();
+    crash.current_dir(home.path()).args(["crash", "--jobs", "1", "--states", "100", "-o", "lag=100ms"]);
+    crash.args(["--ssd-size", "8MiB", "--disk-size", "24MiB", "--", "sh", "-c", fill]);
+    let done = crash.output().unwrap();
+    assert!(done.status.success(), "{}{}", out(&done), err(&done));
+}
+
 #[test]
 fn an_ssd_that_only_says_that_it_wrote_is_found_and_found_again_by_the_name_of_the_state_from_a_saved_run() {
     let Some((subject, run)) = recorded(Some(6)) else { return skip("mke2fs is not installed") };

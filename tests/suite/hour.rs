@@ -155,6 +155,42 @@ fn fstrim_discards_what_is_free_on_the_ssd_half() {
     assert!(refused(Mounted::memfs("size=32MiB").path()).contains("not supported"));
 }
 
+/// An SSD half on a file system that makes no holes takes no discards: what a disk is exported as.
+#[test]
+fn fstrim_of_an_ssd_half_that_takes_no_discards_says_so() {
+    need_fuse!();
+    let home = tempfile::tempdir().unwrap();
+    let (image, served, disk) =
+        (home.path().join("image"), home.path().join("served"), home.path().join("disk"));
+    fs::create_dir(&served).unwrap();
+    let mut export = bimetal();
+    export.args(["export", "--device", "hdd-7200", "--no-latency", "--size", "64MiB"]).arg(&image);
+    let export = export.arg("--file").arg(&served).stdout(Stdio::piped()).spawn().unwrap();
+    let ssd = served.join("device");
+    while !ssd.exists() {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    fs::File::create(&disk).unwrap().set_len(128 << 20).unwrap();
+    let [ssd, disk] = [&ssd, &disk].map(|path| path.to_str().unwrap());
+    let made = bimetal().args(["mkfs", "nfhybrid", "--ssd", ssd, "--disk", disk]).output().unwrap();
+    assert!(made.status.success(), "{}", err(&made));
+    let mounted = Mounted::new(&["--ssd", ssd, "--disk", disk, "-o", "discard"]);
+    let tried = tool("fstrim", &["-v", mounted.path().to_str().unwrap()]);
+    let status = bimetal().args(["status", "--json"]).arg(mounted.path()).output().unwrap();
+    let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
+    unmount(mounted);
+    assert!(once_free(Command::new("umount").arg(&served)).status.success());
+    assert!(export.wait_with_output().unwrap().status.success());
+    assert_eq!((&status["health"]["state"], &status["ssd_lost"]), (&"ok".into(), &serde_json::Value::Null));
+    let Some(tried) = tried else { return skip("no fstrim") };
+    assert!(
+        !tried.status.success() && err(&tried).contains("not supported"),
+        "{}{}",
+        out(&tried),
+        err(&tried)
+    );
+}
+
 /// What chattr makes immutable or append-only is so, also after the server was killed, and can be undone.
 #[test]
 fn chattr_is_obeyed_and_outlives_a_crash() {

@@ -279,8 +279,8 @@ impl FileDevice {
                 rustix::fs::fallocate(&self.file, flags, offset, len).map_err(io::Error::from)
             }
         };
-        // A discard is advice: a device that knows none keeps its bytes.
-        result.or_else(|error| if refused(&error) { Ok(()) } else { Err(error) })
+        // Whichever way it is said that there are none.
+        result.map_err(|error| if refused(&error) { Errno::OPNOTSUPP.into() } else { error })
     }
 
     /// Turns a checked request into a job for the ring; gives it back if it has to be served here.

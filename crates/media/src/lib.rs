@@ -89,7 +89,8 @@ pub enum Request {
     },
     /// Make every write completed before this one durable.
     Flush,
-    /// The contents of the range are of no use any more; reads return anything until rewritten.
+    /// The contents of the range are of no use any more; reads return anything until rewritten. It is advice: nothing
+    /// is lost where it fails, and a device that knows none says so ([`takes_no_discards`]).
     Discard {
         /// First byte.
         offset: u64,
@@ -116,6 +117,23 @@ impl Request {
             Request::Flush => None,
         }
     }
+}
+
+/// Whether an error says that a device knows no discards, none at all.
+pub fn takes_no_discards(error: &Error) -> bool {
+    match error {
+        Error::Ssd(of_half) => takes_no_discards(of_half),
+        Error::Io { source, .. } => source.raw_os_error() == Some(libc::EOPNOTSUPP),
+        _ => false,
+    }
+}
+
+/// The result of a discard for who need not know whether the device did anything: one that knows none keeps its bytes.
+///
+/// # Errors
+/// Any other error of the discard.
+pub fn as_advice(result: Result<Bytes>) -> Result<Bytes> {
+    result.or_else(|error| if takes_no_discards(&error) { Ok(Bytes::new()) } else { Err(error) })
 }
 
 /// How a request ended.

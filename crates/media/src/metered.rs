@@ -5,7 +5,7 @@
 //! queued. Waits of several threads add up. Cost: two readings of the clock a request.
 
 use super::counted::{Counted, Counts};
-use super::{BlockDevice, Completion, DeviceInfo, Request, Ticket};
+use super::{BlockDevice, Completion, DeviceInfo, Request, Ticket, takes_no_discards};
 use bimetal_base::time::Time;
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -25,6 +25,8 @@ pub struct Meter {
     pub waits: Waits,
     /// Requests that failed.
     pub errors: Errors,
+    /// Discards that failed, which is no harm; not those of a device that knows none.
+    pub failed_discards: u64,
 }
 
 /// Requests that a device failed.
@@ -32,7 +34,7 @@ pub struct Meter {
 pub struct Errors {
     /// Reads.
     pub reads: u64,
-    /// Writes, durable or not, and discards.
+    /// Writes, durable or not.
     pub writes: u64,
     /// Flushes.
     pub flushes: u64,
@@ -70,6 +72,7 @@ pub struct Metered {
     write_ns: AtomicU64,
     durable_ns: AtomicU64,
     queued_ns: AtomicU64,
+    failed_discards: AtomicU64,
     failures: Mutex<Failures>,
 }
 
@@ -85,12 +88,14 @@ struct Failures {
 /// Which count a failed request belongs to.
 type Count = fn(&mut Errors) -> &mut u64;
 
-fn count_of(request: &Request) -> Count {
-    match request {
+/// None of a discard's, which is advice.
+fn count_of(request: &Request) -> Option<Count> {
+    Some(match request {
         Request::Read { .. } => |errors| &mut errors.reads,
-        Request::Write { .. } | Request::Discard { .. } => |errors| &mut errors.writes,
+        Request::Write { .. } => |errors| &mut errors.writes,
         Request::Flush => |errors| &mut errors.flushes,
-    }
+        Request::Discard { .. } => return None,
+    })
 }
 
 impl Metered {
@@ -103,6 +108,7 @@ impl Metered {
             write_ns: zero(),
             durable_ns: zero(),
             queued_ns: zero(),
+            failed_discards: zero(),
             failures: Mutex::default(),
         }
     }
@@ -137,7 +143,12 @@ impl Metered {
             durable_ns: self.durable_ns.load(Relaxed),
             queued_ns: self.queued_ns.load(Relaxed),
         };
-        Meter { requests: self.counted.counts(), waits, errors: self.failures.lock().errors }
+        Meter {
+            requests: self.counted.counts(),
+            waits,
+            errors: self.failures.lock().errors,
+            failed_discards: self.failed_discards.load(Relaxed),
+        }
     }
 
     fn waits_of(&self, request: &Request) -> &AtomicU64 {
@@ -178,13 +189,23 @@ impl BlockDevice for Metered {
     fn run(&self, at: Time, request: Request) -> Completion {
         let count = count_of(&request);
         let completion = timed(self.waits_of(&request), || self.counted.run(at, request));
-        self.note(count, completion)
+        match count {
+            Some(count) => self.note(count, completion),
+            // Who asked for it tells of it.
+            None => {
+                if completion.result.as_ref().is_err_and(|error| !takes_no_discards(error)) {
+                    self.failed_discards.fetch_add(1, Relaxed);
+                }
+                completion
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::faulty::{Effect, Faulty, Kind, When};
     use crate::ram::Ram;
 
     #[test]
@@ -197,7 +218,7 @@ mod tests {
         device.flush().unwrap();
         device.read(0, 512).unwrap();
         device.wait(device.submit(Time::ZERO, Request::Flush)).result.unwrap();
-        let Meter { requests, waits, errors } = metered.meter();
+        let Meter { requests, waits, errors, .. } = metered.meter();
         assert_eq!(errors.total(), 0);
         assert!(waits.durable_ns > 0 && waits.read_ns > 0 && waits.queued_ns > 0);
         assert_eq!((requests.writes, requests.flushes, requests.reads), (1, 2, 1));
@@ -214,5 +235,20 @@ mod tests {
         let errors = metered.meter().errors;
         assert_eq!((errors.reads, errors.writes, errors.flushes, errors.total()), (3, 1, 0, 4));
         assert!(metered.last_error().unwrap().contains("ram"));
+    }
+
+    #[test]
+    fn a_discard_that_fails_is_no_failed_write_and_one_of_a_device_that_knows_none_did_not_fail() {
+        let faulty = Arc::new(Faulty::new(Arc::new(Ram::new("ram", 1 << 20))));
+        faulty.plan(Kind::Discard, When::Nth(1), Effect::Error(libc::EIO));
+        faulty.plan(Kind::Discard, When::Nth(2), Effect::Error(libc::EOPNOTSUPP));
+        let metered = Metered::new(faulty);
+        let discard = || metered.run(Time::ZERO, Request::Discard { offset: 0, len: 4096 }).result;
+        assert!(!takes_no_discards(&discard().unwrap_err()));
+        assert!(takes_no_discards(&discard().unwrap_err()));
+        discard().unwrap();
+        let meter = metered.meter();
+        assert_eq!((meter.errors, meter.failed_discards), (Errors::default(), 1));
+        assert_eq!(metered.last_error(), None);
     }
 }

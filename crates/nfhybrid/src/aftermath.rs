@@ -5,7 +5,7 @@
 //! everything, and is told once.
 
 use bimetal_base::units::Ino;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 
 /// Frames of a file whose copies on the SSD are old: all that operations before this one bound.
@@ -35,6 +35,16 @@ pub(super) struct Aftermath {
     lost: Vec<Lost>,
     notes: Vec<String>,
     applied: u64,
+    copied: Copied,
+}
+
+/// What recovery brought to a copy of the disk half, of which nothing is kept.
+#[derive(Default)]
+struct Copied {
+    /// Bytes of contents.
+    bytes: u64,
+    /// Stretches of files, as first frame and count.
+    frames: FxHashMap<Ino, Vec<(u64, u64)>>,
 }
 
 impl Aftermath {
@@ -83,5 +93,25 @@ impl Aftermath {
     /// Operations that only the SSD's log held at the mount.
     pub fn recovered(&self) -> u64 {
         self.applied
+    }
+
+    /// So many bytes, and these stretches of files, went to a copy of the disk half.
+    pub fn copied(&mut self, bytes: u64, frames: impl Iterator<Item = (Ino, (u64, u64))>) {
+        self.copied.bytes += bytes;
+        frames.for_each(|(ino, stretch)| self.copied.frames.entry(ino).or_default().push(stretch));
+    }
+
+    /// Bytes that only a copy of the disk half has.
+    pub fn bytes_copied(&self) -> u64 {
+        self.copied.bytes
+    }
+
+    /// Whether only a copy of the disk half has a frame, and for how many frames from there on it is so or not.
+    pub fn is_copied(&self, ino: Ino, index: u64) -> (bool, u64) {
+        let stretches = self.copied.frames.get(&ino).map_or(&[][..], Vec::as_slice);
+        let is_in = stretches.iter().any(|&(first, count)| (first..first + count).contains(&index));
+        let borders = stretches.iter().flat_map(|&(first, count)| [first, first + count]);
+        let next = borders.filter(|border| *border > index).min();
+        (is_in, next.map_or(u64::MAX, |next| next - index))
     }
 }

@@ -6,12 +6,12 @@ use super::credits::Credits;
 use super::partial::frames_in_part;
 use super::policy::{BYPASS, DURABILITY_XATTR, Durability, SECTION_XATTR};
 use super::record::{Record, when};
-use super::write::without_suid;
 use bimetal_base::runtime::sync::MutexGuard;
 use bimetal_base::time::Stamp;
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
 use bimetal_ext4::acl::Acl;
+use bimetal_vfs::adapter::without_set_id;
 use bimetal_vfs::{Attr, Kind, SetAttr, SetTime, SetXattr};
 
 const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
@@ -71,9 +71,10 @@ impl Shared {
             SetTime::To(stamp) => Some(core.ext4.representable(stamp)),
         });
         let ctime = set.ctime.map_or(now, |stamp| core.ext4.representable(stamp));
-        let mut perm = core.ext4.inode(ino)?.mode & 0o7777;
+        let before = core.ext4.inode(ino)?;
+        let mut perm = before.mode & 0o7777;
         if set.kill_suid {
-            perm = without_suid(perm);
+            perm = without_set_id(before.kind(), perm);
         }
         if let Some(said) = set.perm {
             perm = said;

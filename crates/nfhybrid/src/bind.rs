@@ -213,7 +213,11 @@ impl Core {
 
     /// In recovery: the SSD's copies of what this cycle brings to the disk, and the SSD does not have, are old.
     fn touch_frozen(&mut self, op: u64) {
+        let is_over_copies = self.is_over_copies();
         let Core { cycle: Some(cycle), aftermath, .. } = self else { return };
+        if is_over_copies {
+            aftermath.copied(cycle.bytes(), cycle.stretches(|_| true));
+        }
         for (ino, (first, count)) in cycle.unplaced() {
             aftermath.touch(Touched { ino, frames: first..first + count, before: op + 1 });
         }

@@ -159,9 +159,19 @@ impl Core {
         self.ext4.representable(self.clock.wall())
     }
 
+    /// Nothing of what this mount does is kept.
+    pub(super) fn is_over_copies(&self) -> bool {
+        self.disk_has.is_some()
+    }
+
+    /// What recovery brought to the disk half is in memory alone.
+    pub(super) fn is_recovered_in_memory(&self) -> bool {
+        self.is_over_copies() && self.aftermath.recovered() > 0
+    }
+
     /// The last operation that the disk half has once this mount is gone.
     pub(super) fn disk_has(&self) -> u64 {
-        let copied = self.disk_has.filter(|_| self.aftermath.recovered() > 0);
+        let copied = self.disk_has.filter(|_| self.is_recovered_in_memory());
         copied.unwrap_or_else(|| self.ops.committed())
     }
 

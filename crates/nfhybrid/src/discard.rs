@@ -11,7 +11,7 @@ use super::Shared;
 use super::core::Core;
 use crate::ssd::Run;
 use bimetal_base::{Error, Result};
-use bimetal_media::Request;
+use bimetal_media::{Request, takes_no_discards};
 use bimetal_vfs::{Deferred, Trim};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +23,8 @@ const OWN_STEP_BYTES: u64 = 8 << 20;
 const OWN_LEAST_BYTES: u64 = 1 << 20;
 /// The longest rest between two steps.
 const REST_MAX: Duration = Duration::from_millis(100);
+/// The longest rest after a step that failed.
+const REST_MAX_FAILED: Duration = Duration::from_secs(60);
 
 impl Shared {
     /// See [`bimetal_vfs::FileSystem::trim`]; the bytes are those of the SSD.
@@ -56,7 +58,10 @@ impl Shared {
             };
             // Without its SSD there is nothing to give it back to.
             self.core.lock().ssd.iter_mut().for_each(|ssd| ssd.release(run));
-            bytes += discarded?;
+            bytes += discarded.map_err(|error| match takes_no_discards(&error) {
+                true => Error::unsupported("discarding", "the device of the SSD half takes no discards"),
+                false => error,
+            })?;
         }
         Ok(bytes)
     }
@@ -72,13 +77,15 @@ impl Shared {
         device.run(self.clock.now(), Request::Discard { offset, len }).result.map(|_| len)
     }
 
-    /// The task of a mount with the option `discard`. A device that cannot is left alone from then on.
+    /// The task of a mount with the option `discard`. A device that knows no discards is left alone from then on; after another
+    /// error, which is told once, it is asked again, later each time.
     pub(super) fn run_discards(&self) {
         let is_due = |core: &Core| {
             let much = core.ssd.as_ref().is_some_and(|ssd| ssd.untold_bytes() >= OWN_LEAST_BYTES);
             core.state.is_running() && much
         };
         let mut rested = self.clock.now();
+        let mut failed = Duration::ZERO;
         loop {
             let mut core = self.core.lock();
             while !core.is_stopping() && (!is_due(&core) || self.clock.now() < rested) {
@@ -93,12 +100,22 @@ impl Shared {
             drop(core);
             let began = self.clock.now();
             let rest = match self.discard_step() {
-                Ok(true) => self.clock.now().since(began).min(REST_MAX),
+                Ok(true) => {
+                    failed = Duration::ZERO;
+                    self.clock.now().since(began).min(REST_MAX)
+                }
                 // What is left may not be taken now.
                 Ok(false) => self.lag.time,
-                Err(error) => {
+                Err(error) if takes_no_discards(&error) => {
                     tracing::warn!(%error, "the SSD takes no discards; it is not told any more of what is free on it");
                     return;
+                }
+                Err(error) => {
+                    if failed.is_zero() {
+                        tracing::warn!(%error, "a discard failed, which harms nothing; the SSD is told of what is free on it later");
+                    }
+                    failed = (failed * 2).max(self.lag.time).min(REST_MAX_FAILED);
+                    failed
                 }
             };
             rested = self.clock.now() + rest;

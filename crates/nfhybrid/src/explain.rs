@@ -41,8 +41,8 @@ pub(super) struct Explanation {
     durability_rule: Option<u64>,
     /// What brings copies of what is read to the SSD.
     promote: &'static str,
-    /// How far the disk may be behind.
-    lag_seconds: f64,
+    /// How far the disk may be behind; none where the volume is only looked at and recovery found what it lacks.
+    lag_seconds: Option<f64>,
     extents: Vec<Stretch>,
     /// Where the next answer begins, if this one is not the last.
     next_bytes: Option<u64>,
@@ -74,7 +74,7 @@ struct Facts {
 enum State {
     /// In memory only.
     Memory,
-    /// In memory, and in the SSD's log: durable.
+    /// In the SSD's log: durable. In memory, too, where the volume is not only looked at.
     Log,
     /// In a section of the SSD; the disk lacks it.
     Ssd,
@@ -162,7 +162,7 @@ impl Shared {
             durability: policy.durability,
             durability_rule: rules.durability.map(|dir| dir.0),
             promote: core.promotions.status().policy,
-            lag_seconds: self.lag.time.as_secs_f64(),
+            lag_seconds: (!core.is_recovered_in_memory()).then_some(self.lag.time.as_secs_f64()),
             extents,
             next_bytes,
         })
@@ -179,6 +179,8 @@ impl Shared {
     ) -> Result<(u64, Facts)> {
         let memory = in_memory(core, ino, index);
         let count = if memory.is_some() { 1 } else { self.until_memory(core, ino, index, max) };
+        let (is_recovered, until) = core.aftermath.is_copied(ino, index);
+        let count = count.min(until);
         let unit = self.ssd_blocks_per_frame;
         let known = core.ssd.as_ref().filter(|_| !core.state.ssd_is_fixed());
         let copy = known.and_then(|ssd| {
@@ -203,8 +205,12 @@ impl Shared {
             }
             Ok(None)
         };
-        let on_disk = disk_at(core)?;
+        let mut on_disk = disk_at(core)?;
+        // What recovery brought to a copy of the disk half is not there.
+        let is_recovered = is_recovered && on_disk.take().is_some();
         let state = match (&memory, &copy) {
+            (None, Some(_)) if is_recovered => State::Ssd,
+            (None, None) if is_recovered => State::Log,
             (Some((_, known)), Some(_)) if known.placed => State::Ssd,
             (Some((_, known)), _) if known.logged => State::Log,
             (Some(_), _) => State::Memory,
@@ -215,7 +221,10 @@ impl Shared {
             (None, None) => State::Hole,
         };
         let at = copy.as_ref().map(|(found, _)| found.at);
-        let why = self.why(core, ino, index, state, at, is_mapped);
+        let why = match is_recovered {
+            true => "fsynced; only the SSD half has it until the volume is mounted for writing".into(),
+            false => self.why(core, ino, index, state, at, is_mapped),
+        };
         let block_bytes = self.ssd_block_bytes as u64;
         let facts = Facts {
             state,

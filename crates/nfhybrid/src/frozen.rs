@@ -179,9 +179,14 @@ impl Cycle {
 
     /// Stretches of each file that no data section of the SSD has, as first frame and count.
     pub fn unplaced(&self) -> impl Iterator<Item = (Ino, (u64, u64))> {
-        self.frames.iter().flat_map(|(&ino, frames)| {
-            let unplaced = frames.iter().filter(|(_, frame)| !frame.known().placed).map(|(&index, _)| index);
-            runs(unplaced).map(move |run| (ino, run))
+        self.stretches(|known| !known.placed)
+    }
+
+    /// Stretches of each file of which this is known, as first frame and count.
+    pub fn stretches(&self, is: impl Fn(Known) -> bool + Copy) -> impl Iterator<Item = (Ino, (u64, u64))> {
+        self.frames.iter().flat_map(move |(&ino, frames)| {
+            let found = frames.iter().filter(move |(_, frame)| is(frame.known())).map(|(&index, _)| index);
+            runs(found).map(move |run| (ino, run))
         })
     }
 

@@ -264,15 +264,15 @@ impl Shared {
         if core.ext4.is_unmarked() && !joined.dropped {
             return Ok(());
         }
-        core.ext4.mark_in_use(self.clock.wall()).map_err(|error| stopped(error, &self.disk, pairing))?;
+        let part = SsdPart::of(self.ssd_device.is_some(), joined.dropped);
+        let failed = |error| stopped(error, &self.disk, pairing, part);
+        core.ext4.mark_in_use(self.clock.wall()).map_err(failed)?;
         let before = core.ops.committed() + 1;
         for ino in core.ext4.take_adopted() {
             core.aftermath.touch(Touched { ino, frames: 0..u64::MAX, before });
         }
         drop(core);
-        let applied = self
-            .bring_to_disk(&joined.recovery(options))
-            .map_err(|error| stopped(error, &self.disk, pairing))?;
+        let applied = self.bring_to_disk(&joined.recovery(options)).map_err(failed)?;
         let (cached, _) = (joined.plan.cached, drop(joined));
         let mut core = self.core.lock();
         core.aftermath.applied(applied);
@@ -285,7 +285,6 @@ impl Shared {
         self.settle_ssd(cached);
         let mut core = self.core.lock();
         let says = self.pairing_of(&core, 0);
-        let failed = |error| stopped(error, &self.disk, pairing);
         volume::mark_again(&core.ext4, &says).map_err(failed)?;
         core.state.opened();
         core.begin();
@@ -449,8 +448,71 @@ pub(super) const DISK_HALF: &str = "the disk half";
 /// What errors of a damaged SSD half call it.
 pub(super) const SSD_HALF: &str = "the SSD half";
 
+/// What an SSD half has to do with a mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SsdPart {
+    /// It is there.
+    Joined,
+    /// It is not there, and the disk half has everything.
+    None,
+    /// It is not there, and what its log may hold is dropped by a user's word.
+    Dropped,
+}
+
+impl SsdPart {
+    /// By whether there is one, and whether the log of one that is not is dropped.
+    pub(super) fn of(is_there: bool, dropped: bool) -> SsdPart {
+        match (is_there, dropped) {
+            (true, _) => SsdPart::Joined,
+            (false, false) => SsdPart::None,
+            (false, true) => SsdPart::Dropped,
+        }
+    }
+}
+
+/// An error of a mount that had begun, with what to do about it.
+pub(super) fn stopped(
+    error: Error,
+    disk: &Arc<dyn BlockDevice>,
+    pairing: Option<Pairing>,
+    ssd: SsdPart,
+) -> Error {
+    match ssd {
+        SsdPart::Joined => recovery_stopped(error, disk, pairing),
+        SsdPart::None => alone_stopped(
+            error,
+            disk,
+            pairing,
+            "nothing is lost, what was fsynced is in the disk half's own journal",
+        ),
+        SsdPart::Dropped => alone_stopped(
+            error,
+            disk,
+            pairing,
+            "what the disk half has it keeps, and the SSD half was not written to",
+        ),
+    }
+}
+
+/// An error of a mount of the disk half by itself; `kept` says what is not lost.
+fn alone_stopped(error: Error, disk: &Arc<dyn BlockDevice>, pairing: Option<Pairing>, kept: &str) -> Error {
+    match error {
+        Error::Io { ref source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
+            error.explained(format!(
+                "the file system that the disk half's image lies on has no room for what is written to it; {kept}: make room there \
+                 and mount it again (files can be read meanwhile, with -o ro or bimetal get)"
+            ))
+        }
+        Error::Io { .. } | Error::Gone { .. } => error.explained(format!(
+            "the disk half failed while it was mounted; {kept}: mount it again, if need be with the disk copied to a good one \
+             (ddrescue)"
+        )),
+        other => damaged_disk(other, disk, pairing),
+    }
+}
+
 /// An error of recovery, with what to do about it.
-pub(super) fn stopped(error: Error, disk: &Arc<dyn BlockDevice>, pairing: Option<Pairing>) -> Error {
+fn recovery_stopped(error: Error, disk: &Arc<dyn BlockDevice>, pairing: Option<Pairing>) -> Error {
     let held = pairing.map_or_else(|| "what was fsynced last".into(), |pairing| pairing.only_in_log());
     match error {
         Error::Ssd(_) => error.explained(format!(

@@ -9,7 +9,7 @@
 //! A disk that is mounted alone, with nothing to recover, is not written by [`Prepared::begin`] either, but by the first
 //! change: to look into a disk half does not cost its SSD's copies.
 
-use super::mount::{self, Joined, damaged_disk, stopped};
+use super::mount::{self, Joined, SsdPart, damaged_disk, stopped};
 use super::state::Phase;
 use super::{NfHybrid, Options, Shared};
 use bimetal_base::Result;
@@ -69,10 +69,13 @@ impl NfHybrid {
 }
 
 impl Prepared {
-    /// What was noticed so far: damage, what the mount is going to drop, and what it cannot bring to the disk. Once the mount
-    /// has begun nothing on either half says the latter any more: whoever asked for it is told before.
+    /// What was noticed so far: damage, and what the mount cannot bring to the disk. Once it has begun nothing on either half
+    /// says the latter any more: whoever asked for it is told before. What it drops is told by [`NfHybrid::notes`], once
+    /// it has.
     pub fn notes(&self) -> Vec<String> {
-        [&self.joined.notes[..], &self.lost].concat()
+        let drops = &self.joined.plan.notes;
+        let found = self.joined.notes.iter().filter(|note| !drops.contains(note));
+        found.chain(&self.lost).cloned().collect()
     }
 
     /// The volume as mounting it would show it, over both halves as they are: what changes stays in memory.
@@ -92,8 +95,9 @@ impl Prepared {
     /// Of the devices; recovery can be run again.
     pub fn begin(self) -> Result<NfHybrid> {
         let Prepared { clock, disk, ssd_device, options, joined, .. } = self;
+        let part = SsdPart::of(ssd_device.is_some(), joined.dropped);
         let ext4 = Ext4::open(disk.clone(), opening(&clock, &joined, options))
-            .map_err(|error| stopped(error, &disk, joined.pairing))?;
+            .map_err(|error| stopped(error, &disk, joined.pairing, part))?;
         let shared = Arc::new(Shared::new(clock, disk, ssd_device, ext4, &joined, options));
         shared.start(joined, options)?;
         let fs = NfHybrid { shared, tasks: Mutex::new(Vec::new()) };
@@ -116,7 +120,7 @@ impl Prepared {
         let shared = Shared::new(self.clock.clone(), disk, device, ext4, &self.joined, self.options);
         shared.core.lock().ssd = self.joined.ssd.take();
         let tried = shared.bring_to_disk(&self.joined.recovery(self.options));
-        let tried = tried.map(drop).map_err(|error| stopped(error, &self.disk, pairing));
+        let tried = tried.map(drop).map_err(|error| stopped(error, &self.disk, pairing, SsdPart::Joined));
         let mut core = shared.core.lock();
         core.note_lost();
         self.lost = core.aftermath.notes().to_vec();

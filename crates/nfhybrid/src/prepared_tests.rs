@@ -293,15 +293,51 @@ fn the_status_of_a_volume_that_is_only_looked_at_says_what_the_disk_lacks() {
     let looked = NfHybrid::prepare(disk.clone(), Some(ssd.clone()), manual()).unwrap().look().unwrap();
     let (last, on_disk) = looked.status().operations;
     assert!(last > on_disk + 1, "{last} and {on_disk}");
+    // All that was written since the commit: what was cut off or replaced meanwhile need not count.
+    let at_risk = looked.status().at_risk;
+    let lacks = 8192 + 3 * (80_000 + 3_000) + 30_000 + 10_000;
+    assert!((lacks..2 * lacks).contains(&at_risk.bytes), "{at_risk:?} for {lacks}");
+    assert_eq!(at_risk.seconds, None, "nobody knows when it was done");
     looked.shutdown().unwrap();
     let fs = open(&disk, Some(&ssd), manual()).unwrap();
     let (last, on_disk) = fs.status().operations;
     assert_eq!(last, on_disk);
+    assert_eq!((fs.status().at_risk.bytes, fs.status().at_risk.seconds), (0, Some(0.0)));
     fs.shutdown().unwrap();
     // Of a volume that was left in order it lacks nothing.
     let looked = NfHybrid::prepare(disk, Some(ssd), manual()).unwrap().look().unwrap();
     let (last, on_disk) = looked.status().operations;
     assert_eq!(last, on_disk);
+    assert_eq!((looked.status().at_risk.bytes, looked.status().at_risk.seconds), (0, Some(0.0)));
+}
+
+#[test]
+fn what_only_the_ssd_half_has_is_not_explained_as_the_disks_in_a_volume_that_is_only_looked_at() {
+    let Some(crashed) = crashed() else { return };
+    let (disk, ssd) = crashed.halves();
+    let looked = NfHybrid::prepare(disk.clone(), Some(ssd), manual()).unwrap().look().unwrap();
+    let explained = |name: &str| {
+        let ino = looked.lookup(ROOT_INO, name.as_bytes()).unwrap().ino;
+        let said = looked.control_get(ino, "bimetal.explain").unwrap();
+        let said: serde_json::Value = serde_json::from_slice(&said).unwrap();
+        assert!(said["lag_seconds"].is_null(), "{said}");
+        said["extents"].as_array().unwrap().clone()
+    };
+    for new in ["new0", "new1", "replaced", "cut"] {
+        let extents = explained(new);
+        assert!(!extents.is_empty());
+        for extent in extents {
+            let state = extent["state"].as_str().unwrap();
+            assert!(["ssd", "log"].contains(&state) && extent["disk"].is_null(), "{new}: {extent}");
+            assert_eq!(extent["ssd"].is_null(), state == "log", "{new}: {extent}");
+            assert!(extent["why"].as_str().unwrap().contains("mounted for writing"), "{new}: {extent}");
+        }
+    }
+    // Of a file that the disk has, what was overwritten since.
+    let kept = explained("kept");
+    let lacking = kept.iter().filter(|extent| ["ssd", "log"].contains(&extent["state"].as_str().unwrap()));
+    assert_eq!(lacking.map(|extent| extent["bytes"].as_u64().unwrap()).sum::<u64>(), 8192, "{kept:?}");
+    assert!(kept[0]["state"] == "both" && !kept[0]["disk"].is_null(), "{kept:?}");
 }
 
 #[test]
@@ -317,4 +353,52 @@ fn a_recovery_for_which_the_host_has_no_room_says_so_and_is_run_again() {
         assert!(why.contains("has no room") && why.contains("nothing is lost"), "{at}: {why}");
     }
     crashed.check_mount(disk, ssd, "afterwards");
+}
+
+#[test]
+fn a_disk_half_by_itself_that_cannot_be_mounted_is_not_told_of_a_log_of_its_ssd() {
+    use bimetal_media::faulty::{Effect, Faulty, Kind as Struck, When};
+    for what in ["without an SSD half", "with its SSD left out"] {
+        let drops = what == "with its SSD left out";
+        let Some((disk, ssd)) = in_order() else { return };
+        let fs = open(&disk, drops.then_some(&ssd), manual()).unwrap();
+        let ino = create(&fs, "late", &[3; 50_000]);
+        fsync(&fs, ino);
+        if drops {
+            fs.commit().unwrap();
+        }
+        fs.abandon();
+        let options = Options { without_ssd: drops, ..manual() };
+        for (number, words) in [(libc::ENOSPC, "make room"), (libc::EIO, "ddrescue")] {
+            for at in 1..6 {
+                let copy = Arc::new(Ram::from_bytes("disk", disk.image()));
+                let faulty = Arc::new(Faulty::new(copy.clone()));
+                faulty.plan(Struck::Write, When::FromNth(at), Effect::Error(number));
+                let refused = NfHybrid::open(faulty, None, options);
+                let Some(why) = refused.err().map(|why| why.to_string()) else {
+                    assert!(at > 1, "{what}: nothing was written");
+                    break;
+                };
+                assert!(why.contains(words) && why.contains("mount it again"), "{what}, {at}: {why}");
+                assert_eq!(why.contains("the SSD half was not written to"), drops, "{what}, {at}: {why}");
+                for no in ["both halves", "log"] {
+                    assert!(!why.contains(no), "{what}, {at}: {no} in {why}");
+                }
+                let fs = open(&copy, None, options).unwrap_or_else(|why| panic!("{what}, {at}: {why}"));
+                assert!(contents(&fs, "late") == [3; 50_000], "{what}, {at}");
+                fs.abandon();
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_mount_drops_is_no_note_before_it_has() {
+    let Some(crashed) = crashed() else { return };
+    let (disk, _) = crashed.halves();
+    let prepared = NfHybrid::prepare(disk, None, Options { without_ssd: true, ..manual() }).unwrap();
+    assert_eq!(prepared.notes(), Vec::<String>::new());
+    let fs = prepared.begin().unwrap();
+    assert!(fs.notes().iter().any(|note| note.contains("dropped is")), "{:?}", fs.notes());
+    fs.abandon();
 }

@@ -63,8 +63,9 @@ pub struct Promotion {
 pub struct AtRisk {
     /// Bytes of data the disk does not have.
     pub bytes: u64,
-    /// Age of the oldest operation it does not have.
-    pub seconds: f64,
+    /// Age of the oldest operation it does not have; `None` where that is not known: recovery found it in the SSD's log, and
+    /// the volume is only looked at.
+    pub seconds: Option<f64>,
     /// Bound of the bytes.
     pub limit_bytes: u64,
     /// Bound of the age.
@@ -81,6 +82,7 @@ pub(super) struct Snapshot {
     late_notes: Vec<String>,
     at_risk_bytes: u64,
     at_risk_since: Option<Time>,
+    is_recovered_in_memory: bool,
     durability: super::Durability,
     operations: (u64, u64),
     ssd_half: Option<ssd::Status>,
@@ -97,8 +99,9 @@ impl Core {
             ssd_lost: self.state.ssd_lost().map(String::from),
             failure: self.state.failure(),
             late_notes: self.aftermath.notes().to_vec(),
-            at_risk_bytes: self.at_risk_bytes(),
+            at_risk_bytes: self.at_risk_bytes() + self.aftermath.bytes_copied(),
             at_risk_since: self.at_risk_since(),
+            is_recovered_in_memory: self.is_recovered_in_memory(),
             durability: self.rules.default_durability(),
             operations: (self.ops.last(), self.disk_has()),
             ssd_half: self.ssd.as_ref().map(ssd::Ssd::status),
@@ -141,7 +144,7 @@ impl Shared {
             notes: [&self.notes[..], &seen.late_notes[..]].concat(),
             at_risk: AtRisk {
                 bytes: seen.at_risk_bytes,
-                seconds: seen.at_risk_since.map_or(0.0, since),
+                seconds: (!seen.is_recovered_in_memory).then(|| seen.at_risk_since.map_or(0.0, since)),
                 limit_bytes: self.lag.bytes,
                 limit_seconds: self.lag.time.as_secs_f64(),
             },

@@ -14,6 +14,7 @@ use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
 use bimetal_ext4::Mapping;
 use bimetal_vfs::Deferred;
+use bimetal_vfs::adapter::without_set_id;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
@@ -134,7 +135,7 @@ impl Shared {
         inode.mtime = now;
         inode.ctime = now;
         if kill_suid {
-            inode.mode = without_suid(inode.mode);
+            inode.mode = without_set_id(inode.kind(), inode.mode);
         }
         self.wake_if_due(core);
         Ok(())
@@ -371,22 +372,9 @@ fn part_at(offset: u64, part: usize) -> usize {
     part - (offset % FRAME as u64) as usize
 }
 
-/// A mode after a write by an ordinary user: set-user-ID gone, set-group-ID too if group-executable.
-pub fn without_suid(mode: u16) -> u16 {
-    let mode = mode & !0o4000;
-    if mode & 0o010 != 0 { mode & !0o2000 } else { mode }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn set_id_bits_go_as_posix_asks() {
-        assert_eq!(without_suid(0o104755), 0o100755);
-        assert_eq!(without_suid(0o106755), 0o100755);
-        assert_eq!(without_suid(0o102644), 0o102644);
-    }
 
     #[test]
     fn frames_around_an_offset() {

@@ -33,12 +33,17 @@ pub struct Mode {
 impl Mode {
     /// What a write by someone without privilege does to set-ID bits.
     pub fn kill_set_id(&mut self) {
-        if self.kind != Kind::Dir {
-            self.perm &= !S_ISUID;
-            if self.perm & GROUP_EXECUTES != 0 {
-                self.perm &= !S_ISGID;
-            }
-        }
+        self.perm = without_set_id(self.kind, self.perm);
+    }
+}
+
+/// The mode of an inode after a write or a change of owner by someone without privilege. A directory's set-group-ID
+/// bit says whose group new files get, and stays.
+pub fn without_set_id(kind: Kind, mode: u16) -> u16 {
+    match kind {
+        Kind::Dir => mode,
+        _ if mode & GROUP_EXECUTES != 0 => mode & !(S_ISUID | S_ISGID),
+        _ => mode & !S_ISUID,
     }
 }
 

@@ -226,6 +226,10 @@ fn set_id_bits_go_with_a_change_by_others_but_stay_on_directories(fs: &dyn FileS
     let dir = make(fs, fs.root(), "d", Kind::Dir).ino;
     let set = SetAttr { perm: Some(0o2775), kill_suid: true, uid: Some(5), ..SetAttr::default() };
     assert_eq!(fs.setattr(dir, &set).unwrap().perm, 0o2775);
+    for (uid, gid) in [(Some(6), None), (None, Some(6)), (None, None)] {
+        let set = SetAttr { kill_suid: true, uid, gid, ..SetAttr::default() };
+        assert_eq!(fs.setattr(dir, &set).unwrap().perm, 0o2775, "{uid:?}, {gid:?}");
+    }
 }
 
 fn mode_and_access_list_stay_in_step(fs: &dyn FileSystem) {

@@ -1,5 +1,6 @@
 //! `bimetal explain`: where the contents of a file on a mount are, and why.
 
+use super::screen::BEHIND_UNKNOWN;
 use crate::error::shown;
 use crate::units::show_size;
 use crate::{Error, Result};
@@ -120,10 +121,10 @@ fn text(all: &Value) -> String {
         _ => format!("  fsync       waits for one half ({})", says("durability")),
     });
     lines.push(format!("  reads       promote={}", word("promote")));
-    lines.push(format!(
-        "  lag         the disk is at most {:.1} s behind",
-        all["lag_seconds"].as_f64().unwrap_or(0.0)
-    ));
+    lines.push(match all["lag_seconds"].as_f64() {
+        Some(lag) => format!("  lag         the disk is at most {lag:.1} s behind"),
+        None => format!("  lag         unknown: {BEHIND_UNKNOWN}"),
+    });
     lines.extend(stretches(all));
     lines.join("\n")
 }
@@ -203,5 +204,15 @@ mod tests {
             "durability": "either", "promote": "never", "lag_seconds": 5.0, "extents": []});
         let said = text(&empty);
         assert!(said.contains("no SSD half") && said.ends_with("It is empty."), "{said}");
+        let looked_at = Value::Object(
+            empty
+                .as_object()
+                .unwrap()
+                .iter()
+                .filter(|(name, _)| *name != "lag_seconds")
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect(),
+        );
+        assert!(text(&looked_at).contains("lag         unknown: a mount for writing brings the disk"));
     }
 }

@@ -214,6 +214,12 @@ const OF_DEVICE: &[Number] = &[
     labelled("bimetal_device_errors_total", "/errors/writes", ("kind", "write"), ERRORS),
     labelled("bimetal_device_errors_total", "/errors/flushes", ("kind", "flush"), ERRORS),
     labelled("bimetal_device_errors_total", "/errors/queued", ("kind", "queued"), ERRORS),
+    plain(
+        "bimetal_device_failed_discards_total",
+        COUNTER,
+        "/failed_discards",
+        "Discards that a device failed, which harms nothing.",
+    ),
 ];
 
 /// Numbers of one name.

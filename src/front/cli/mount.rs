@@ -136,10 +136,11 @@ impl MountVerb {
     }
 }
 
-/// `-o lag=5s,64MiB` comes apart at its comma: a size by itself belongs to the option before it.
+/// `-o lag=5s,64MiB` comes apart at its comma: a size by itself belongs to the option before it. Empty members of a list are
+/// none.
 pub(super) fn joined_lists(options: &[String]) -> Vec<String> {
     let mut joined: Vec<String> = Vec::new();
-    for option in options {
+    for option in options.iter().filter(|option| !option.is_empty()) {
         match joined.last_mut() {
             Some(last) if last.starts_with("lag=") && crate::units::parse_size(option).is_ok() => {
                 *last = format!("{last},{option}");
@@ -170,5 +171,23 @@ fn end_on_signal(signal: &str, place: &Path, unmounter: &Unmounter, fs: &dyn Fil
     let detached = unmounter.unmount(Unmount::Lazily).and_then(|()| fs.sync());
     if let Err(why) = detached {
         tracing::error!("unmounting {place}: {why}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_after_lag_belongs_to_it_and_empty_members_of_a_list_are_none() {
+        for (given, joined) in [
+            ("lag=5s,64MiB,ro", &["lag=5s,64MiB", "ro"][..]),
+            ("lag=20s,", &["lag=20s"]),
+            (",ro,,lag=1s,,2MiB,", &["ro", "lag=1s,2MiB"]),
+            ("", &[]),
+        ] {
+            let members: Vec<String> = given.split(',').map(String::from).collect();
+            assert_eq!(joined_lists(&members), joined, "{given}");
+        }
     }
 }

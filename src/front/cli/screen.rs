@@ -116,17 +116,22 @@ fn risk(text: &mut String, status: &Value) -> fmt::Result {
         1 => writeln!(text, "\nThe disk alone lacks the last operation.")?,
         behind => writeln!(text, "\nThe disk alone lacks the last {behind} operations.")?,
     }
-    let (seconds, limit) =
-        (risk["seconds"].as_f64().unwrap_or(0.0), risk["limit_seconds"].as_f64().unwrap_or(0.0));
+    let limit = risk["limit_seconds"].as_f64().unwrap_or(0.0);
     let bytes = bar(number(&risk["bytes"]) as f64, number(&risk["limit_bytes"]) as f64);
     let row = |name, now: String, bar, limit: String| format!("  {name:8} {now:>10}  {bar}  of {limit}");
     writeln!(text, "{}", row("at risk", size(&risk["bytes"]), bytes, size(&risk["limit_bytes"])))?;
-    writeln!(
-        text,
-        "{}",
-        row("behind", format!("{seconds:.1} s"), bar(seconds, limit), format!("{limit:.1} s"))
-    )
+    match risk["seconds"].as_f64() {
+        Some(seconds) => {
+            let behind =
+                row("behind", format!("{seconds:.1} s"), bar(seconds, limit), format!("{limit:.1} s"));
+            writeln!(text, "{behind}")
+        }
+        None => writeln!(text, "  behind   {:>10}  {BEHIND_UNKNOWN}", "unknown"),
+    }
 }
+
+/// Why it is not known how far the disk half of a volume that is only looked at is behind.
+pub(super) const BEHIND_UNKNOWN: &str = "a mount for writing brings the disk what the SSD's log holds";
 
 fn sections(text: &mut String, status: &Value) -> fmt::Result {
     let half = &status["ssd_half"];
@@ -320,6 +325,18 @@ Since then programs wrote 1.0 MiB.
 ";
         let text = screen("/mnt", Space { used: 9, size: 99 }, &status);
         assert_eq!(text, expected, "\n{text}");
+    }
+
+    #[test]
+    fn how_far_the_disk_is_behind_is_not_said_where_it_is_not_known() {
+        let mut status = status();
+        status["at_risk"]["seconds"] = Value::Null;
+        let text = screen("/mnt", Space { used: 0, size: 0 }, &status);
+        let line = text.lines().find(|line| line.starts_with("  behind")).unwrap();
+        assert_eq!(
+            line,
+            "  behind      unknown  a mount for writing brings the disk what the SSD's log holds"
+        );
     }
 
     #[test]

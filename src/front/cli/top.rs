@@ -4,7 +4,7 @@
 //! terminal's state is changed, so that whatever ends the command leaves it as it was. Cost to a mount: a status a second.
 
 use super::sample::Look;
-use super::screen::bar;
+use super::screen::{BEHIND_UNKNOWN, bar};
 use crate::units::show_size;
 use crate::{Error, Result};
 use clap::Args;
@@ -244,9 +244,12 @@ fn risk(lines: &mut Lines, risk: &Value) {
     }
     let (now, limit) = (float(&risk["bytes"]), float(&risk["limit_bytes"]));
     lines.row("at risk", &[format!("{:>10} {} of {}", bytes(now), bar(now, limit), bytes(limit))]);
-    let (now, limit) = (float(&risk["seconds"]), float(&risk["limit_seconds"]));
-    let shown = format!("{now:.1} s");
-    lines.row("behind", &[format!("{shown:>10} {} of {limit:.1} s", bar(now, limit))]);
+    let limit = float(&risk["limit_seconds"]);
+    let shown = match risk["seconds"].as_f64() {
+        Some(now) => format!("{:>10} {} of {limit:.1} s", format!("{now:.1} s"), bar(now, limit)),
+        None => format!("{:>10} {BEHIND_UNKNOWN}", "unknown"),
+    };
+    lines.row("behind", &[shown]);
 }
 
 fn reads(lines: &mut Lines, sample: &Value) {

@@ -115,6 +115,11 @@ pub struct Call {
 /// The longest write that is one call, and what its ends are multiples of, bytes. A longer one is several operations to the
 /// file system, and a cut may fall between any two of them.
 const PART: u64 = 32 << 10;
+/// Where a call that met a full disk may have come apart: it goes on in pieces that end at multiples of this, bytes, with
+/// commits between them.
+const PIECE: u64 = 4 << 10;
+/// With less room than this, bytes, a call that waited for a device may have met a full disk, though all of it was written.
+const CROWDED: u64 = 1 << 20;
 
 /// A file system whose changes are written down.
 pub struct Traced {
@@ -170,29 +175,47 @@ impl Traced {
         self.calls.lock().push(Call { ask, begun, done, after });
     }
 
-    /// A write that failed may have done a part of its work: what is there now is what was written.
-    fn after_failure(&self, ino: Ino, offset: u64, len: usize, begun: usize) {
-        let there = self.fs.read(ino, offset, len).and_then(Deferred::get);
-        let data = there.map(|parts| Bytes::from(parts.concat())).unwrap_or_default();
-        self.write_down(CallRequest::Write { ino, offset, data }, begun, &[ino]);
+    /// Writes down a write that met a full disk: one call for each piece of which a commit may have been the end.
+    fn write_down_pieces(&self, ino: Ino, offset: u64, data: &Bytes, begun: usize, size_before: u64) {
+        let done = Some(self.recorder.position());
+        let after = self.look(ino);
+        let mut from = 0;
+        while from < data.len() {
+            let at = offset + from as u64;
+            let len = (PIECE - at % PIECE).min((data.len() - from) as u64) as usize;
+            let (end, piece) = (at + len as u64, data.slice(from..from + len));
+            let after = after
+                .iter()
+                .map(|after| After { size: size_before.max(end).min(after.size), ..after.clone() });
+            let ask = CallRequest::Write { ino, offset: at, data: piece };
+            self.calls.lock().push(Call { ask, begun, done, after: after.collect() });
+            from += len;
+        }
     }
 
-    /// A write that the file system does as one operation.
+    /// A write that the file system does as one operation, unless it meets a full disk.
     fn write_one(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<usize> {
         let _turn = self.turn.lock();
-        let begun = self.recorder.position();
+        let room = self.fs.statfs().map_or(0, |space| space.free * u64::from(space.block_bytes));
+        let size_before = self.fs.getattr(ino).map_or(0, |attr| attr.size);
+        let (begun, asked) = (self.recorder.position(), data.len());
         // Its place in the list is where it takes effect, so it is waited for here.
-        match self.fs.write(ino, offset, data, kill_suid).and_then(Deferred::get) {
-            Ok(written) => {
-                let data = Bytes::copy_from_slice(&data[..written]);
-                self.write_down(CallRequest::Write { ino, offset, data }, begun, &[ino]);
-                Ok(written)
+        let written = self.fs.write(ino, offset, data, kill_suid).and_then(Deferred::get);
+        let data = match written {
+            Ok(written) => Bytes::copy_from_slice(&data[..written]),
+            // It may have done a part of its work: what is there now is what was written.
+            Err(_) => {
+                let there = self.fs.read(ino, offset, data.len()).and_then(Deferred::get);
+                there.map(|parts| Bytes::from(parts.concat())).unwrap_or_default()
             }
-            Err(why) => {
-                self.after_failure(ino, offset, data.len(), begun);
-                Err(why)
-            }
+        };
+        let is_whole = written.as_ref().is_ok_and(|written| *written == asked);
+        let waited_for_room = room < CROWDED && self.recorder.position() > begun;
+        match is_whole && !waited_for_room {
+            true => self.write_down(CallRequest::Write { ino, offset, data }, begun, &[ino]),
+            false => self.write_down_pieces(ino, offset, &data, begun, size_before),
         }
+        written
     }
 
     fn attributes<T>(&self, ino: Ino, call: impl FnOnce() -> Result<T>) -> Result<T> {
@@ -459,6 +482,13 @@ mod tests {
         assert_eq!(sizes, [PART, 2 * PART, 3 * PART, 3 * PART + 5]);
         assert_eq!(traced.write(ino, 0, &[], false).unwrap().get().unwrap(), 0);
         assert!(traced.write(ino, u64::MAX - 1, &[1; 8], false).is_err());
+        // One that met a full disk comes apart, at the borders of blocks and nowhere else.
+        let before = traced.calls().len();
+        traced.fs.write(ino, 4 * PART + 100, &long[..10_000], false).unwrap();
+        let data = Bytes::copy_from_slice(&long[..10_000]);
+        traced.write_down_pieces(ino, 4 * PART + 100, &data, 0, 3 * PART + 5);
+        let sizes: Vec<u64> = traced.calls()[before..].iter().map(|call| call.after[0].size).collect();
+        assert_eq!(sizes, [4096, 8192, 10_100].map(|end| 4 * PART + end));
         // More than there is room for: what was written is said.
         let most = vec![8; 2 << 20];
         let written = traced.write(ino, 0, &most, false).unwrap().get().unwrap();

@@ -6,7 +6,7 @@
 
 use super::super::guard::Claim;
 use super::image::Image;
-use crate::{BlockDevice, Gather, Request};
+use crate::{BlockDevice, Gather, Request, as_advice};
 use bimetal_base::time::Time;
 use bimetal_base::{Error, Result};
 use bytes::Bytes;
@@ -164,7 +164,8 @@ impl Payload {
             }
             Payload::Device(device) => {
                 let len = u64::from(place.pages_per_block) * u64::from(place.page_bytes);
-                device.run(Time::ZERO, Request::Discard { offset: place.offset(), len }).result.map(drop)
+                let discard = Request::Discard { offset: place.offset(), len };
+                as_advice(device.run(Time::ZERO, discard).result).map(drop)
             }
             Payload::Image(image) => image.0.erase(place),
         }

@@ -160,12 +160,47 @@ fn a_device_that_takes_no_discards_is_left_alone() {
     let counted = Arc::new(Counted::new(ssd));
     let faulty = Arc::new(Faulty::new(counted.clone()));
     faulty.plan(Struck::Discard, When::Always, Effect::Error(95));
-    let options = Options { discard: true, ..Options::default() };
+    let lag = Lag { time: Duration::from_millis(50), ..Lag::default() };
+    let options = Options { discard: true, lag, ..Options::default() };
     let fs = NfHybrid::open(disk, Some(faulty.clone()), options).unwrap();
     in_use(&fs);
-    // The task has ended, or ends at the shutdown.
+    for _ in 0..400 {
+        if faulty.struck() > 0 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    std::thread::sleep(Duration::from_millis(300));
     are_there(&fs);
     assert_eq!(fs.status().ssd_lost, None);
+    let why = trimmed(&fs, ALL).unwrap_err();
+    assert!(matches!(why, Error::Unsupported { .. }), "{why}");
     fs.shutdown().unwrap();
     assert_eq!(counted.counts().discard_bytes, 0);
+    assert_eq!(faulty.struck(), 2, "once by itself, once for the one who asked");
+}
+
+#[test]
+fn a_discard_that_fails_once_is_tried_again_and_harms_nothing() {
+    for number in [libc::EINTR, libc::EBUSY, libc::EIO] {
+        let Some((disk, ssd)) = halves(64, 16) else { return };
+        let counted = Arc::new(Counted::new(ssd));
+        let faulty = Arc::new(Faulty::new(counted.clone()));
+        faulty.plan(Struck::Discard, When::Nth(1), Effect::Error(number));
+        let lag = Lag { time: Duration::from_millis(50), ..Lag::default() };
+        let options = Options { discard: true, lag, ..Options::default() };
+        let fs = NfHybrid::open(disk, Some(faulty.clone()), options).unwrap();
+        in_use(&fs);
+        for _ in 0..400 {
+            if counted.counts().discard_bytes > 8 * MIB as u64 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert_eq!(faulty.struck(), 1);
+        assert!(counted.counts().discard_bytes > 8 * MIB as u64, "error {number}: {:?}", counted.counts());
+        assert_eq!(fs.status().ssd_lost, None);
+        are_there(&fs);
+        fs.shutdown().unwrap();
+    }
 }

@@ -289,7 +289,7 @@ fn what_has_the_number_of_a_file_that_was_fsynced_and_removed_is_not_taken_for_i
 fn an_error_of_recovery_that_nobody_foresaw_says_what_to_do() {
     let disk: Arc<dyn BlockDevice> = Arc::new(Ram::new("disk", 1 << 20));
     for error in [Error::BadArgument, Error::Stale, Error::Exists, Error::NotFound] {
-        let said = crate::mount::stopped(error, &disk, None).to_string();
+        let said = crate::mount::stopped(error, &disk, None, crate::mount::SsdPart::Joined).to_string();
         assert!(said.contains("bimetal rescue") && said.contains("recover=disk"), "{said}");
     }
 }
