@@ -229,8 +229,11 @@ fn a_name_that_is_no_text_can_be_put_listed_and_mapped() {
         command.arg(verb).arg("--ssd").arg(&halves[0]).arg("--disk").arg(&halves[1]).args(args);
         command.output().unwrap()
     };
-    let put = on_images("put", &[OsStr::new("/etc/hostname"), odd]);
+    let put = on_images("put", &[OsStr::new("--json"), OsStr::new("/etc/hostname"), odd]);
     assert!(put.status.success(), "{}", err(&put));
+    let told: serde_json::Value = serde_json::from_str(&out(&put)).unwrap();
+    let bytes = fs::metadata("/etc/hostname").unwrap().len();
+    assert_eq!(told, serde_json::json!({ "objects": 1, "bytes": bytes }));
     let listed = on_images("ls", &[odd]);
     assert!(listed.stdout == b"/n\xff\n", "{}{}", out(&listed), err(&listed));
     let mounted = volume.mount(&[]);

@@ -121,7 +121,7 @@ impl Watch for Progress {
 
     fn next(&mut self, path: &Path) {
         if !self.bar.is_hidden() {
-            self.bar.set_message(path.display().to_string());
+            self.bar.set_message(super::place(path));
         }
     }
 

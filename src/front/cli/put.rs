@@ -3,13 +3,14 @@
 use super::progress::Progress;
 use crate::front::kinds::volume::{self, Access, VolumeArgs};
 use crate::front::signals::Ending;
-use crate::front::tree::{self, Putter, at, split};
+use crate::front::tree::{self, Copied, Putter, at, split};
 use crate::fs::{Caller, FileSystem, Kind, resolve_bytes};
 use crate::media::guard;
 use crate::units::Ino;
 use crate::{Error, Result};
 use clap::Args;
 use rustix::fs::{FileType, Mode, OFlags};
+use serde_json::json;
 use std::ffi::OsString;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
@@ -36,6 +37,9 @@ Examples:
 pub(super) struct Put {
     #[command(flatten)]
     volume: VolumeArgs,
+    /// What was copied, as one JSON object
+    #[arg(long)]
+    json: bool,
     /// What to copy; `-` is standard input
     #[arg(required = true, value_name = "SOURCE")]
     sources: Vec<PathBuf>,
@@ -53,8 +57,11 @@ impl Put {
         let mut progress = Progress::copying(&ending);
         let done = self.copy(&*fs, &ending, &mut progress);
         let shut = fs.shutdown();
-        let copied = progress.all_copied();
-        super::copied(&ending, [done, shut, copied])
+        let all = progress.all_copied();
+        if let (true, Ok(copied), Ok(()), Ok(())) = (self.json, &done, &shut, &all) {
+            super::say(&super::as_line(&json!({ "objects": copied.objects, "bytes": copied.bytes })))?;
+        }
+        super::copied(&ending, [done.map(drop), shut, all])
     }
 
     /// What cannot be done is found out before the volume is opened for writing.
@@ -136,7 +143,7 @@ impl Put {
         }
     }
 
-    fn copy(&self, fs: &dyn FileSystem, ending: &Ending, progress: &mut Progress) -> Result<()> {
+    fn copy(&self, fs: &dyn FileSystem, ending: &Ending, progress: &mut Progress) -> Result<Copied> {
         let places = self.sources.iter().map(|source| self.place_of(fs, source));
         let places = places.collect::<Result<Vec<_>>>()?;
         // It is the only one: into a directory it has no name.
@@ -146,7 +153,8 @@ impl Put {
             let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
             let caller = Caller { uid, gid, umask: 0 };
             let put = tree::put_stream(fs, &mut Input(ending), &caller, *parent, name, progress);
-            return put.map(drop).map_err(|why| at(self.target.display(), why));
+            let whole = |bytes| Copied { objects: 1, bytes, ..Copied::default() };
+            return put.map(whole).map_err(|why| at(self.target.display(), why));
         }
         // Names of one file may be several sources.
         let mut putter = Putter::new(fs, progress);
@@ -154,7 +162,7 @@ impl Put {
         for (source, (parent, name)) in self.sources.iter().zip(places) {
             putter.put(source, parent, &name);
         }
-        Ok(())
+        Ok(putter.copied())
     }
 }
 
