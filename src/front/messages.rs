@@ -4,9 +4,10 @@
 //! the system's log, by the datagrams of syslog(3), which under systemd is the journal. `BIMETAL_LOG` says otherwise for
 //! both. No server waits for its log: what the system's log does not take at once is lost. Cost: one call a message.
 
+use crate::error::shown;
 use crate::{Error, Result};
 use std::fs::File;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -41,7 +42,7 @@ pub(super) fn begin() {
     // A mount that somebody else took away is no matter of a warning: it is how most servers end.
     let quiet = |least: &str| EnvFilter::new(format!("{least},fuser::mnt=error"));
     let filter = |least: &str| EnvFilter::try_from_env("BIMETAL_LOG").unwrap_or_else(|_| quiet(least));
-    let terminal = layer().with_ansi(io::stderr().is_terminal()).with_writer(Terminal);
+    let terminal = layer().with_ansi(false).with_writer(Terminal);
     // It would be said on standard error, which is what failed, and end the process.
     let terminal = terminal.with_target(false).log_internal_errors(false);
     let log = layer().with_ansi(false).with_timer(Clock).with_writer(ToLog);
@@ -73,14 +74,41 @@ pub(super) fn leave_terminal() {
     std::panic::set_hook(Box::new(|panic| tracing::error!("a bug: {panic}")));
 }
 
+/// A message as it is told: what a terminal would act on is written as Rust writes it, and what follows its first line begins
+/// with blanks, so that no name can look like another message.
+pub(super) fn tame(text: &str) -> String {
+    let lines: Vec<String> = text.split('\n').map(|line| shown(line.as_bytes())).collect();
+    lines.join("\n  ")
+}
+
+/// [`tame`] of a line with its end.
+fn tamed(line: &[u8]) -> String {
+    let text = String::from_utf8_lossy(line);
+    tame(text.strip_suffix('\n').unwrap_or(&text)) + "\n"
+}
+
 /// Standard error, until it was left.
 struct Terminal;
 
 impl<'a> MakeWriter<'a> for Terminal {
-    type Writer = OptionalWriter<io::Stderr>;
+    type Writer = OptionalWriter<Stderr>;
 
     fn make_writer(&'a self) -> Self::Writer {
-        if LEFT.load(Relaxed) { OptionalWriter::none() } else { OptionalWriter::some(io::stderr()) }
+        if LEFT.load(Relaxed) { OptionalWriter::none() } else { OptionalWriter::some(Stderr) }
+    }
+}
+
+/// Standard error, for messages, which come whole.
+struct Stderr;
+
+impl Write for Stderr {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        io::stderr().write_all(tamed(text).as_bytes())?;
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -112,9 +140,10 @@ struct Line {
 impl Write for Line {
     /// A message comes whole.
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        let tamed = tamed(text);
         match self.log {
-            Log::File(file) => (&*file).write_all(text)?,
-            Log::System(system) => system.send(self.level, &String::from_utf8_lossy(text)),
+            Log::File(file) => (&*file).write_all(tamed.as_bytes())?,
+            Log::System(system) => system.send(self.level, &tamed),
         }
         Ok(text.len())
     }
@@ -167,6 +196,12 @@ impl SystemLog {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_name_looks_like_another_message_or_acts_on_a_terminal() {
+        assert_eq!(tame("a\nbimetal: all is well\u{1b}[2J"), "a\n  bimetal: all is well\\u{1b}[2J");
+        assert_eq!(tamed(b"WARN a\nb\n"), "WARN a\n  b\n");
+    }
 
     #[test]
     fn the_system_log_gets_each_message_with_its_severity_and_nobody_waits_for_it() {

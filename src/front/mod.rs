@@ -11,6 +11,7 @@ mod daemon;
 mod limits;
 mod live;
 mod messages;
+mod mounts;
 mod processes;
 mod signals;
 

@@ -102,6 +102,13 @@ fn every_name_is_listed_for_programs_completed_by_shells_and_near_misses_are_tol
     );
     assert_eq!(of("placement", "split-atime")[0]["value"], "64..4194304");
     assert_eq!(of("type", "nfhybrid")[0]["name"], "lag");
+    for (other, name) in bimetal::ftl::ALIASES {
+        let about = names
+            .iter()
+            .find(|(of, entry)| of == "ftl" && entry["name"] == name)
+            .map(|(_, entry)| &entry["about"]);
+        assert!(about.and_then(|about| about.as_str()).is_some_and(|about| about.contains(other)), "{other}");
+    }
     for shell in ["bash", "zsh", "fish"] {
         let script = out(&run(&["completions", shell]));
         for (registry, entry) in &names {

@@ -205,6 +205,40 @@ fn the_tours_of_the_book_work_as_they_are_pasted() {
     }
 }
 
+/// The code of each block of a page that is of a language.
+fn blocks(page: &str, language: &str) -> Vec<String> {
+    let parts = page.split("\n```").skip(1).step_by(2);
+    parts.filter_map(|part| Some(part.strip_prefix(language)?.strip_prefix('\n')?.to_string())).collect()
+}
+
+/// Those that install, or take hours, are left out.
+#[test]
+fn each_block_of_the_readme_works_as_it_is_pasted() {
+    need_fuse!();
+    let program = bimetal().get_program().to_owned();
+    let program = Path::new(&program).parent().expect("a folder").display().to_string();
+    let path = std::env::var("PATH").unwrap_or_default();
+    let blocks = blocks(&text("README.md"), "sh");
+    let (left_out, pasted): (Vec<_>, Vec<_>) =
+        blocks.iter().partition(|block| block.lines().any(|line| line.starts_with("make ")));
+    assert!(left_out.len() == 2 && pasted.len() >= 7, "{blocks:?}");
+    for block in pasted {
+        let home = tempfile::tempdir().expect("a temporary directory");
+        let after = "umount -q mnt kernel served || true; jobs -p | xargs -r kill 2>/dev/null || true";
+        let script = format!("trap '{after}' EXIT\n{block}\necho the block is over\n");
+        let run = Command::new("timeout")
+            .args(["300", "bash", "-euc", &script])
+            .current_dir(home.path())
+            .env("TMPDIR", home.path())
+            .env("PATH", format!("{program}:/usr/sbin:/sbin:{path}"))
+            .output()
+            .expect("bash(1)");
+        let said = String::from_utf8_lossy(&run.stdout).into_owned();
+        let complained = String::from_utf8_lossy(&run.stderr);
+        assert!(run.status.success() && said.ends_with("the block is over\n"), "{block}\n{said}{complained}");
+    }
+}
+
 /// A line of a status without what differs from run to run: numbers, their units, bars.
 fn masked(line: &str) -> String {
     let words = line.split_whitespace().filter(|word| {

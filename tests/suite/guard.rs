@@ -1,11 +1,11 @@
 //! Commands do not touch what is in use, and do not destroy what they were not told to.
 
-use crate::mounts::{Mounted, bimetal, need_fuse, once_free, skip};
+use crate::mounts::{Mounted, bimetal, copy_program, need_fuse, once_free, skip};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::panic::AssertUnwindSafe;
@@ -690,6 +690,146 @@ fn umount_says_that_the_server_died() {
     drop(busy);
     assert_eq!(ended.status.code(), Some(1), "{}", err(&ended));
     assert!(err(&ended).contains("its server died"), "{}", err(&ended));
+}
+
+/// A volume whose disk half goes away below it, with something to be written out; how its `umount` ends after `between`.
+fn unmounted_without_its_disk(mount: &[&str], between: impl Fn(&Path)) -> Output {
+    let volume = Volume::new();
+    let mounted = volume.mount(&[&["-o", "lag=1h"][..], mount].concat());
+    fs::write(mounted.path().join("f"), vec![7; 5 << 20]).unwrap();
+    between(mounted.path());
+    File::options().write(true).open(volume.at("disk")).unwrap().set_len(1 << 20).unwrap();
+    mounted.unmount()
+}
+
+#[test]
+fn umount_of_what_was_made_read_only_since_it_was_written_to_tells_what_is_missing_all_the_same() {
+    need_fuse!();
+    for options in ["remount,ro", "remount,bind,ro"] {
+        let ended = unmounted_without_its_disk(&[], |place| {
+            // The kernel's own, for the second; through it nothing can be set.
+            assert!(Command::new("mount").args(["-i", "-o", options]).arg(place).status().unwrap().success());
+        });
+        assert_eq!(ended.status.code(), Some(1), "{options}: {}", err(&ended));
+        let words = "not everything could be written out";
+        assert!(err(&ended).contains(words), "{options}: {}", err(&ended));
+    }
+}
+
+#[test]
+fn umount_of_a_dead_server_fails_also_where_the_mount_was_made_read_only_since() {
+    need_fuse!();
+    let mounted = Mounted::memfs("size=32MiB");
+    let pid = mounted.status()["front"]["pid"].to_string();
+    let remounted = Command::new("mount").args(["-i", "-o", "remount,ro"]).arg(mounted.path()).status();
+    assert!(remounted.unwrap().success());
+    assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
+    while rustix::fs::statvfs(mounted.path()).is_ok() {
+        std::thread::yield_now();
+    }
+    let ended = mounted.unmount();
+    assert_eq!(ended.status.code(), Some(1), "{}", err(&ended));
+    assert!(err(&ended).contains("dead already"), "{}", err(&ended));
+}
+
+#[test]
+fn umount_by_who_mounted_tells_what_is_missing_although_he_may_not_change_the_root() {
+    need_fuse!();
+    let volume = Volume::new();
+    let mounted = volume.mount(&[]);
+    let dir = mounted.path().join("u");
+    fs::create_dir(&dir).unwrap();
+    std::os::unix::fs::chown(&dir, Some(65534), Some(65534)).unwrap();
+    assert!(mounted.unmount().status.success());
+    let home = tempfile::tempdir().unwrap();
+    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    copy_program(&home.path().join("bimetal"));
+    let place = home.path().join("mnt");
+    fs::create_dir(&place).unwrap();
+    for path in [&volume.at("ssd"), &volume.at("disk"), &place] {
+        std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
+    }
+    let above = volume.at("ssd").parent().unwrap().to_path_buf();
+    fs::set_permissions(above, fs::Permissions::from_mode(0o755)).unwrap();
+    // In a mount namespace of its own: the device open to all, as distributions have it.
+    let script = r#"
+awk -v under="$TESTS/" 'index($2, under) == 1 { print $2 }' /proc/mounts | xargs -r umount -l || true
+mknod $H/fuse c 10 229; chmod 666 $H/fuse; mount --bind $H/fuse /dev/fuse
+user="setpriv --reuid 65534 --regid 65534 --clear-groups"
+$user $H/bimetal mount -o lag=1h --ssd $SSD --disk $DISK $H/mnt
+trap 'umount -ql $H/mnt || true' EXIT
+$user sh -ec 'head -c 5M /dev/urandom > $H/mnt/u/a'
+truncate -s 1M $DISK
+$user $H/bimetal umount $H/mnt || echo "it ended with $?"
+"#;
+    let mut run = Command::new("unshare");
+    run.args(["-m", "--propagation", "private", "sh", "-euc", script]).env("H", home.path());
+    run.env("SSD", volume.at("ssd")).env("DISK", volume.at("disk"));
+    let done = run.env("TESTS", home.path().parent().unwrap()).output().unwrap();
+    let said = format!("{}{}", out(&done), err(&done));
+    assert!(done.status.success() && said.contains("it ended with 1"), "{said}");
+    assert!(said.contains("not everything could be written out"), "{said}");
+}
+
+#[test]
+fn umount_by_another_user_is_refused_with_who_can() {
+    need_fuse!();
+    let mounted = Mounted::memfs("size=32MiB");
+    fs::set_permissions(mounted.scratch(), fs::Permissions::from_mode(0o755)).unwrap();
+    let program = mounted.scratch().join("bimetal");
+    copy_program(&program);
+    let tried = Command::new(&program).uid(65534).gid(65534).arg("umount").arg(mounted.path()).output();
+    refused(&tried.unwrap(), &["only root, and who mounted it", "nothing was unmounted"]);
+    assert!(mounted.unmount().status.success());
+}
+
+#[test]
+fn umount_names_who_keeps_a_copy_of_the_mount_in_another_mount_namespace() {
+    need_fuse!();
+    let volume = Volume::new();
+    let mounted = volume.mount(&[]);
+    fs::write(mounted.path().join("f"), "x").unwrap();
+    // What other tests have mounted is taken out of it first; here it would live on after they unmount it.
+    let script = r#"
+awk -v under="$TESTS/" -v own="$H/" 'index($2, under) == 1 && index($2, own) != 1 { print $2 }' /proc/mounts | xargs -r umount -l || true
+echo ready; exec sleep 120"#;
+    let mut other = Command::new("unshare");
+    other.args(["-m", "--propagation", "private", "sh", "-c", script]).env("H", mounted.scratch());
+    let other = other.env("TESTS", mounted.scratch().parent().unwrap());
+    let mut other = other.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    let mut said = std::io::BufReader::new(other.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut said, &mut line).unwrap();
+    let began = std::time::Instant::now();
+    let ended = mounted.unmount();
+    let took = began.elapsed();
+    let gone = !fs::read_to_string("/proc/self/mounts").unwrap().contains(mounted.path().to_str().unwrap());
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert!(ended.status.code() == Some(1) && gone, "{}", err(&ended));
+    for part in [&format!("process {} (", other.id()), "mount namespace", "nsenter"] {
+        assert!(err(&ended).contains(part), "{part} in {}", err(&ended));
+    }
+    assert!(took.as_secs() < 60, "{took:?}");
+}
+
+#[test]
+fn a_server_that_is_stopped_is_named_with_what_lets_it_go_on() {
+    need_fuse!();
+    let mounted = Mounted::memfs("size=32MiB");
+    let pid = mounted.status()["front"]["pid"].to_string();
+    let signal = |name: &str| assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+    signal("-STOP");
+    let mut asked = bimetal();
+    let asked = asked.arg("status").arg(mounted.path()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut asked = asked.spawn().unwrap();
+    let mut line = String::new();
+    let mut said = std::io::BufReader::new(asked.stderr.take().unwrap());
+    std::io::BufRead::read_line(&mut said, &mut line).unwrap();
+    signal("-CONT");
+    assert!(asked.wait().unwrap().success());
+    assert!(line.contains("stopped") && line.contains("kill -CONT") && line.contains(&pid), "{line}");
+    assert!(mounted.unmount().status.success());
 }
 
 #[test]

@@ -28,6 +28,10 @@ const TRACES: &str = "echo '0,8,512,w,0.5' > financial.spc; echo '0,16,512,r,0.7
     printf '128166372003061629,hm,0,Write,383496192,32768,413\\n128166372016382155,hm,0,Read,383496192,32768,113\\n' | gzip > hm_0.csv.gz
     printf '[trace]\\ngenerator = { name = \"iometer\", size = \"4MiB\", requests = 200 }\\n[device]\\nprofile = \"slc-4k\"\\nftl = \"page\"\\n[cache]\\npolicy = \"lru\"\\nsize = \"1MiB\"\\n[[expect]]\\nfigure = \"requests\"\\nis = 200\\nwithin = 0\\n' > camera.toml";
 
+/// An object store whose first object of a user is 3.
+const STORE: &str = "bimetal mkfs osd --bare --nand nand.img --size 32MiB; date > a.txt
+    bimetal osd put --nand nand.img --id 3 a.txt";
+
 /// A scene whose examples are on a mount or on images.
 const fn scene(verb: &'static str, set: &'static str) -> Scene {
     Scene { verb, set, before: "", after: "" }
@@ -88,6 +92,15 @@ fn scenes() -> Vec<Scene> {
         scene("put", HYBRID),
         Scene { set: HYBRID, before: "rm -rf photos", ..scene("get", "") },
         scene("osd", "mkdir photos; date > photos/1; printf 'all:\\n\\tdate > made\\n' > Makefile"),
+        scene("osd-put", STORE),
+        scene("osd-get", STORE),
+        scene("osd-ls", STORE),
+        scene("osd-stat", STORE),
+        scene("osd-rm", STORE),
+        scene(
+            "osd-replay",
+            "printf 'all:\\n\\tdate > made\\n' > Makefile; strace -f -y -ttt -s 0 -o make.strace make >/dev/null",
+        ),
         Scene { set: HYBRID, before: MOUNTED_ANEW, after: "bimetal umount mnt", ..scene("record", "") },
         scene("crash", CRASHED),
         scene("replay", TRACES),

@@ -245,6 +245,10 @@ fn a_remount_changes_what_the_kernel_keeps_and_says_what_stays() {
     assert!(done.status.success() && err(&done).is_empty(), "{}", err(&done));
     let refused = fs::write(&file, "x").unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(libc::EROFS));
+    // mount(8) passes on what it finds of the mount.
+    let found = "rw,relatime,user_id=0,group_id=0,default_permissions,allow_other,remount,ro";
+    let done = remount(mounted.path(), found);
+    assert!(done.status.success() && err(&done).is_empty(), "{}", err(&done));
     let done = remount(mounted.path(), "remount,rw,nosuid,lag=1s");
     assert!(done.status.success(), "{}", err(&done));
     assert!(err(&done).contains("lag=1s") && err(&done).contains("new mount"), "{}", err(&done));

@@ -3,6 +3,7 @@
 
 use crate::guard::{Volume, err, out, refused, run};
 use crate::mounts::{bimetal, need_fuse, once_free};
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -170,6 +171,87 @@ fn an_image_of_too_much_is_not_made_and_replaces_none() {
 fn a_name_that_a_terminal_would_act_on_is_told_as_text() {
     let done = run(&["ls", "--disk", "no\x1b[31msuch"], &[], &["/"]);
     refused(&done, &["no\\u{1b}[31msuch"]);
+}
+
+#[test]
+fn no_name_gets_to_a_terminal_raw_in_a_report_or_looks_like_another_message() {
+    need_fuse!();
+    let home = tempfile::tempdir().unwrap();
+    let at = |name: &str| home.path().join(name).to_str().unwrap().to_string();
+    let odd = "\x1b[31m\n\u{202e}x";
+    let (ssd, disk, nand) = (at(&format!("s{odd}")), at(&format!("d{odd}")), at(&format!("n{odd}")));
+    for (image, bytes) in [(&ssd, 64 << 20), (&disk, 256 << 20)] {
+        fs::File::create(image).unwrap().set_len(bytes).unwrap();
+    }
+    let halves = ["--ssd", &ssd, "--disk", &disk];
+    let calm = |what: &str, done: &Output| {
+        let text = out(done) + &err(done);
+        assert!(!text.contains('\x1b') && !text.contains('\u{202e}'), "{what}: {text:?}");
+        assert!(
+            !text.lines().any(|line| line.starts_with('x') || line.starts_with("\\u{202e}")),
+            "{what}: {text:?}"
+        );
+    };
+    for (what, args) in [
+        ("mkfs", [&["mkfs", "nfhybrid"][..], &halves].concat()),
+        ("adopt", [&["adopt", "--force"][..], &halves].concat()),
+        ("osd", vec!["mkfs", "osd", "--size", "32MiB", "--nand", &nand]),
+    ] {
+        let made = run(&args, &[], &[]);
+        assert!(made.status.success(), "{what}: {}", err(&made));
+        calm(what, &made);
+    }
+    let place = at("mnt");
+    fs::create_dir(&place).unwrap();
+    let mounted = run(&[&["mount"][..], &halves, &[&place]].concat(), &[], &[]);
+    assert!(mounted.status.success(), "{}", err(&mounted));
+    let shown =
+        [&["status"][..], &["status", "--all"], &["status", "--json"]].map(|verb| run(verb, &[], &[&place]));
+    assert!(once_free(bimetal().arg("umount").arg(&place)).status.success());
+    shown.iter().for_each(|shown| calm("status", shown));
+    let forged = run(&["ls", "--disk", "a\nbimetal: everything is fine"], &[], &["/"]);
+    refused(&forged, &["everything is fine"]);
+    assert!(!err(&forged).lines().any(|line| line.starts_with("bimetal: everything")), "{}", err(&forged));
+    let section =
+        [&["mkfs", "nfhybrid", "--force"][..], &halves, &["--section", "a\x1b=extent:64KiB"]].concat();
+    assert_eq!(run(&section, &[], &[]).status.code(), Some(2), "clap refuses it");
+}
+
+#[test]
+fn a_name_that_is_no_text_can_be_put_listed_and_mapped() {
+    need_fuse!();
+    use std::os::unix::ffi::OsStrExt;
+    let volume = Volume::new();
+    let odd = OsStr::from_bytes(b"/n\xff");
+    let halves = [volume.at("ssd"), volume.at("disk")];
+    let on_images = |verb: &str, args: &[&OsStr]| {
+        let mut command = bimetal();
+        command.arg(verb).arg("--ssd").arg(&halves[0]).arg("--disk").arg(&halves[1]).args(args);
+        command.output().unwrap()
+    };
+    let put = on_images("put", &[OsStr::new("--json"), OsStr::new("/etc/hostname"), odd]);
+    assert!(put.status.success(), "{}", err(&put));
+    let told: serde_json::Value = serde_json::from_str(&out(&put)).unwrap();
+    let bytes = fs::metadata("/etc/hostname").unwrap().len();
+    assert_eq!(told, serde_json::json!({ "objects": 1, "bytes": bytes }));
+    let listed = on_images("ls", &[odd]);
+    assert!(listed.stdout == b"/n\xff\n", "{}{}", out(&listed), err(&listed));
+    let mounted = volume.mount(&[]);
+    fs::create_dir(mounted.path().join(OsStr::from_bytes(b"d\xff"))).unwrap();
+    let dir = OsStr::from_bytes(b"/d\xff");
+    let mapped = bimetal().arg("map").arg(mounted.path()).arg(dir).arg("bypass").output().unwrap();
+    assert!(mapped.status.success(), "{}", err(&mapped));
+    assert!(mounted.unmount().status.success());
+}
+
+#[test]
+fn a_directory_gets_one_rule_and_no_other_name_by_mkfs() {
+    let volume = Volume::images();
+    let before = volume.bytes();
+    let two = volume.run(&["mkfs", "nfhybrid", "--map", "/a=default", "--bypass", "/a/"]);
+    refused(&two, &["/a", "'bypass'", "already"]);
+    refused(&volume.run(&["mkfs", "nfhybrid", "--map", "/../x=default"]), &["/../x", "`..`"]);
+    assert!(volume.bytes() == before);
 }
 
 /// Runs a command for at most ten seconds.

@@ -260,6 +260,9 @@ fn the_screens_fit_60_and_120_columns() {
         ];
         let screen = said(&args);
         let width: usize = columns.parse().unwrap();
+        let status = said(&["status", "--columns", columns, text(mounted.path())]);
+        assert!(status.lines().all(|line| line.chars().count() <= width), "{status}");
+        assert!(status.contains("files") && status.contains("misses"), "{status}");
         assert!(screen.lines().all(|line| line.chars().count() <= width), "{screen}");
         for part in [
             "nfhybrid  ok",

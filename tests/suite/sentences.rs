@@ -54,6 +54,88 @@ fn map_wants_a_directory_as_seen_from_the_root_of_the_mount() {
 }
 
 #[test]
+fn map_touches_nothing_outside_the_mount_it_was_told() {
+    need_fuse!();
+    let (one, other) = (Volume::new(), Volume::new());
+    let (here, there) = (one.mount(&[]), other.mount(&[]));
+    for mounted in [&here, &there] {
+        fs::create_dir(mounted.path().join("dir")).unwrap();
+    }
+    let outside = there.path().join("dir");
+    std::os::unix::fs::symlink(&outside, here.path().join("link")).unwrap();
+    std::os::unix::fs::symlink("dir", here.path().join("inside")).unwrap();
+    let place = here.path().to_str().unwrap();
+    let above = format!("/../{}", outside.strip_prefix("/tmp").unwrap_or(&outside).display());
+    let up = format!("/dir/../..{}", outside.display());
+    for path in ["/link", &above, &up, "/../../../../../../../../etc"] {
+        refused(&run(&["map"], &[], &[place, path, "bypass"]), &[path, "leads out of what is mounted"]);
+    }
+    let shown = run(&["map"], &[], &[there.path().to_str().unwrap(), "/dir"]);
+    assert!(!out(&shown).contains("bypass"), "{}", out(&shown));
+    for path in ["/inside", "/dir/../dir", "//dir/", "/"] {
+        let done = run(&["map"], &[], &[place, path, "bypass"]);
+        assert!(done.status.success(), "{path}: {}", err(&done));
+        assert!(out(&run(&["map"], &[], &[place, "/dir"])).contains("bypass"), "{path}");
+        assert!(run(&["map"], &[], &[place, path, "inherit"]).status.success());
+    }
+    let told = run(&["map", "--json"], &[], &[place, "/dir"]);
+    let told: serde_json::Value = serde_json::from_str(&out(&told)).unwrap();
+    assert!(told["section"].is_string(), "{told}");
+}
+
+#[test]
+fn a_path_below_a_dead_mount_is_told_with_the_mount_point_to_take_away() {
+    need_fuse!();
+    let mounted = Mounted::memfs("size=32MiB");
+    fs::create_dir(mounted.path().join("dir")).unwrap();
+    let pid = mounted.status()["front"]["pid"].to_string();
+    assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
+    while rustix::fs::statvfs(mounted.path()).is_ok() {
+        std::thread::yield_now();
+    }
+    let place = mounted.path().to_str().unwrap();
+    let told = run(&["explain"], &[], &[&format!("{place}/dir")]);
+    assert!(err(&told).trim_end().ends_with(&format!("bimetal umount {place}")), "{}", err(&told));
+}
+
+#[test]
+fn an_error_is_told_as_json_where_that_was_asked_for() {
+    let json = |args: &[&str]| -> serde_json::Value {
+        let done = run(args, &[], &[]);
+        assert!(!done.status.success() && !err(&done).is_empty(), "{args:?}");
+        serde_json::from_str(&out(&done)).unwrap_or_else(|why| panic!("{args:?}: {why}: {}", out(&done)))
+    };
+    for args in [
+        &["status", "--json", "/"][..],
+        &["ls", "--json", "--disk", "/no/such"],
+        &["fsck", "--json", "--disk", "/no/such"],
+        &["probe", "--json", "/no/such"],
+        &["map", "--json", "/", "/etc"],
+    ] {
+        assert!(json(args)["error"].as_str().is_some_and(|why| why.len() > 5), "{args:?}");
+    }
+}
+
+#[test]
+fn nvram_beside_an_object_store_is_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let at = |name: &str| home.path().join(name).to_str().unwrap().to_string();
+    let (nand, nvram) = (at("nand"), at("nvram"));
+    let made = run(&["mkfs", "osd", "--size", "32MiB", "--nand", &nand], &[], &[]);
+    assert!(made.status.success(), "{}", err(&made));
+    fs::write(&nvram, [0; 4096]).unwrap();
+    let before = fs::read(&nand).unwrap();
+    for (verb, rest) in [("mount", &["/nonexistent"][..]), ("ls", &["/"]), ("fsck", &[])] {
+        let tried = run(&[&[verb, "--nand", &nand, "--nvram", &nvram][..], rest].concat(), &[], &[]);
+        assert!(!tried.status.success(), "{verb}");
+        for part in ["no NVRAM", "--nvram"] {
+            assert!(err(&tried).contains(part), "{verb}: {}", err(&tried));
+        }
+    }
+    assert!(fs::read(&nand).unwrap() == before);
+}
+
+#[test]
 fn halves_the_wrong_way_round_are_named() {
     let volume = Volume::new();
     let before = volume.bytes();

@@ -154,11 +154,17 @@ impl Error {
     }
 }
 
-/// A name or path for a message: what is not UTF-8 replaced, what a terminal would act on written as Rust writes it.
+/// Whether a terminal would act on a character: control characters, separators of lines, and what turns the direction of writing.
+pub fn acts(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// A name or path for a message: what is not UTF-8 replaced, what a terminal would [act on](acts) written as Rust writes it.
 pub fn shown(name: &[u8]) -> String {
     let mut text = String::new();
     for c in String::from_utf8_lossy(name).chars() {
-        match c.is_control() {
+        match acts(c) {
             true => text.extend(c.escape_default()),
             false => text.push(c),
         }

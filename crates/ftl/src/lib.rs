@@ -69,8 +69,8 @@ pub fn open(name: &str, nand: Nand, settings: &str) -> Result<Box<dyn Ftl>> {
     (scheme.make)(nand, Settings::parse(name, settings)?)
 }
 
-/// Other names of schemes: what the papers call them.
-const ALIASES: [(&str, &str); 3] = [("log", "bast"), ("log-block", "bast"), ("replacement", "nftl")];
+/// Other names of schemes, and those that they stand for: what the papers call them.
+pub const ALIASES: [(&str, &str); 3] = [("log", "bast"), ("log-block", "bast"), ("replacement", "nftl")];
 
 /// A scheme and its settings, from `page:clean=greedy:level=static`, as command lines say them.
 pub fn scheme_and_settings(text: &str) -> (String, String) {

@@ -545,7 +545,7 @@ impl Filesystem for Adapter {
 
     fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         self.serve(Op::Getxattr, req, || {
-            let value = self.control.getxattr(&*self.fs, self.ino(ino), name.as_bytes(), size);
+            let value = self.control.getxattr(&*self.fs, req, self.ino(ino), name.as_bytes(), size);
             send_xattr(reply, size, "getxattr", value);
         });
     }

@@ -2,7 +2,8 @@
 //!
 //! `getfattr -n bimetal.status /mnt` needs no socket, no second program and no privilege, and finds the right
 //! file system by itself. Names that start with `bimetal.` never reach stored attributes, and a listing does not
-//! show them, so that nothing copies them. Reading is free to all; setting is for root and for whoever mounted.
+//! show them, so that nothing copies them. Reading is free to all, but for who waits for the end; that and setting is for root and
+//! for whoever mounted.
 
 use super::affinity::CpuAffinity;
 use super::caller::loses_sgid;
@@ -56,8 +57,21 @@ fn control_name(name: &[u8]) -> Option<&str> {
 
 impl Control {
     /// The value of an attribute of either sort; `room` is 0 when only the length is asked.
-    pub fn getxattr(&self, fs: &dyn FileSystem, ino: Ino, name: &[u8], room: u32) -> Result<Vec<u8>> {
+    pub fn getxattr(
+        &self,
+        fs: &dyn FileSystem,
+        req: &Request,
+        ino: Ino,
+        name: &[u8],
+        room: u32,
+    ) -> Result<Vec<u8>> {
         let Some(name) = control_name(name) else { return fs.getxattr(ino, name) };
+        if let Some(number) = name.strip_prefix(FAREWELL).filter(|_| ino == fs.root()) {
+            return match self.is_master(req) {
+                true => self.farewell.wait(req.pid(), number),
+                false => Err(Error::NotPermitted),
+            };
+        }
         let mut value = match name {
             STATUS if ino == fs.root() => self.status(fs)?,
             STATUS => return Err(Error::NoAttribute),
@@ -80,8 +94,7 @@ impl Control {
         how: SetXattr,
     ) -> Result<()> {
         match control_name(name) {
-            Some(_) if req.uid() != 0 && req.uid() != self.owner => Err(Error::NotPermitted),
-            Some(FAREWELL) => self.farewell.wait(req.pid(), value),
+            Some(_) if !self.is_master(req) => Err(Error::NotPermitted),
             Some(name) => fs?.control_set(ino, name, value),
             None => {
                 let fs = fs?;
@@ -90,6 +103,11 @@ impl Control {
                 fs.setxattr(ino, name, value, how, kill_sgid)
             }
         }
+    }
+
+    /// Whether root asks, or who mounted.
+    fn is_master(&self, req: &Request) -> bool {
+        req.uid() == 0 || req.uid() == self.owner
     }
 
     fn status(&self, fs: &dyn FileSystem) -> Result<Vec<u8>> {

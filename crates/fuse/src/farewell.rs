@@ -1,8 +1,9 @@
 //! What a server says at its end to those who wait for it.
 //!
-//! `bimetal umount` opens a file in memory and sets the root's attribute `bimetal.farewell` to the number of its
-//! descriptor; the server opens the same file (`/proc/PID/fd/N` of who set it) and, when everything is written out or
-//! cannot be, writes there how it went. A file that is still empty when the server is gone says that it died.
+//! `bimetal umount` opens a file in memory and reads the root's attribute `bimetal.farewell.N`, where N is the number of
+//! its descriptor; the server opens the same file (`/proc/PID/fd/N` of who asks) and, when everything is written out or
+//! cannot be, writes there how it went. A file that is still empty when the server is gone says that it died. Reading an
+//! attribute needs no permission to change the root, nor a mount that can be written.
 
 use bimetal_base::{Error, Result};
 use bimetal_vfs::FileSystem;
@@ -11,24 +12,26 @@ use serde_json::{Value, json};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 
-/// The attribute of the root: a descriptor of who sets it.
-pub const FAREWELL: &str = "bimetal.farewell";
+/// What the attribute of the root begins with; the number of a descriptor of who asks follows.
+pub const FAREWELL: &str = "bimetal.farewell.";
+/// The value of the attribute: who asked will be told.
+const TOLD: &[u8] = b"at the end";
 
 /// Those who wait.
 #[derive(Default)]
 pub(super) struct Farewell(Mutex<Vec<File>>);
 
 impl Farewell {
-    /// Notes that process `pid` waits, at its descriptor `value`.
+    /// Notes that process `pid` waits, at its descriptor `number`; what the attribute's value is.
     ///
     /// # Errors
     /// [`Error::BadArgument`] if that is no descriptor of a file that can be written.
-    pub fn wait(&self, pid: u32, value: &[u8]) -> Result<()> {
-        let number = std::str::from_utf8(value).ok().and_then(|text| text.parse::<u32>().ok());
-        let path = format!("/proc/{pid}/fd/{}", number.ok_or(Error::BadArgument)?);
+    pub fn wait(&self, pid: u32, number: &str) -> Result<Vec<u8>> {
+        let number: u32 = number.parse().map_err(|_| Error::BadArgument)?;
+        let path = format!("/proc/{pid}/fd/{number}");
         let file = OpenOptions::new().write(true).open(path).map_err(|_| Error::BadArgument)?;
         self.0.lock().push(file);
-        Ok(())
+        Ok(TOLD.into())
     }
 
     /// Tells all who wait how it went.

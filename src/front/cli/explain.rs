@@ -60,7 +60,7 @@ impl Explain {
             }
         }
         match self.json {
-            true => super::say(&serde_json::to_string_pretty(&all).unwrap_or_default())?,
+            true => super::say(&super::as_text(&all))?,
             false => super::say(text(&all).trim_end())?,
         }
         Ok(ExitCode::SUCCESS)
@@ -76,7 +76,7 @@ fn ask(path: &Path, name: &str) -> Result<Value> {
         Err(Errno::NODATA | Errno::OPNOTSUPP) => Err(Error::invalid(format!(
             "{place}: this is on no mounted nfhybrid, cmfs or osd, which say where files lie; see: bimetal mount --help"
         ))),
-        Err(Errno::NOTCONN) => Err(super::status::dead(path)),
+        Err(Errno::NOTCONN) => Err(super::status::dead_around(path)),
         Err(why) => Err(Error::io(place, why.into())),
     }
 }

@@ -1,6 +1,7 @@
 //! `bimetal export`: a simulated device for the kernel and other programs, as a file or over NBD.
 
 use crate::Result;
+use crate::error::shown;
 use crate::front::export::{Export, serve, simulated};
 use crate::front::fuse::Unmount;
 use crate::front::names;
@@ -149,14 +150,14 @@ impl ExportVerb {
         let cmfs =
             Volume { nand: self.image()?, nvram: self.nvram.as_deref(), device, scan, checkpoint, plain };
         let count = cmfs.export(to)?;
-        super::say(&format!("{count} objects in {}", to.display()))?;
+        super::say(&format!("{count} objects in {}", super::place(to)))?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
 /// Says how to look at what is served at `place`.
 fn tell_of_status(place: &Path) -> Result<()> {
-    super::say(&format!("bimetal status {}", place.display()))
+    super::say(&format!("bimetal status {}", super::place(place)))
 }
 
 /// An image that was made stays once somebody may write to it.
@@ -169,7 +170,7 @@ fn stays(made: Option<TempPath>) -> Result<()> {
 fn as_file(export: Export, place: &Path, signals: signals::Held, made: Option<TempPath>) -> Result<()> {
     let served = serve(export, place)?;
     stays(made)?;
-    super::say(&served.device().display().to_string())?;
+    super::say(&super::place(&served.device()))?;
     tell_of_status(place)?;
     let unmounter = served.unmounter();
     signals.watch(move |signal| {
@@ -197,7 +198,7 @@ fn over_nbd(export: Export, socket: &Path, signals: signals::Held, made: Option<
         // The second signal finds nobody who waits.
         let _ = heard.send(());
     })?;
-    super::say(&served.uri())?;
+    super::say(&shown(served.uri().as_bytes()))?;
     tell_of_status(socket)?;
     // The sender lives as long as the process.
     let _ = ended.recv();

@@ -70,6 +70,10 @@ impl Fsck {
             Ok(report) => report,
             Err(why) => {
                 super::complain(&why);
+                if self.json {
+                    // The code says that it failed.
+                    let _ = super::say(&super::as_line(&json!({ "error": why.to_string() })));
+                }
                 return Ok(ExitCode::from(NOT_CHECKED));
             }
         };
@@ -83,7 +87,7 @@ impl Fsck {
                 "said": report.said,
                 "checked": report.checked,
             });
-            serde_json::to_string_pretty(&all).unwrap_or_default()
+            super::as_text(&all)
         } else {
             in_words(&report)
         };

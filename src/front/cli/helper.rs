@@ -43,7 +43,13 @@ pub(super) enum Called {
 /// What `bimetal` would have been called with; `None` if the command was called by its own name.
 pub(super) fn translate(args: &[OsString]) -> Option<Called> {
     let (called, rest) = args.split_first()?;
-    match Path::new(called).file_name()?.to_str()? {
+    let called = Path::new(called).file_name()?.to_str()?;
+    if let Some((verb, "bimetal" | "fuse.bimetal")) = called.split_once('.')
+        && rest.iter().any(|arg| arg == "-h" || arg == "--help")
+    {
+        return Some(Called::As(words(&format!("bimetal {verb} --help"))));
+    }
+    match called {
         "mount.bimetal" | "mount.fuse.bimetal" => Some(mount(rest)),
         "umount.bimetal" | "umount.fuse.bimetal" => Some(umount(rest)),
         "fsck.bimetal" => Some(fsck(rest, ssd_in_fstab)),
@@ -205,10 +211,14 @@ mod tests {
             Some(Called::Remount("/data".into(), words("rw remount ro")))
         );
         assert_eq!(translate(&words("bimetal mount --disk d /mnt")), None);
+        assert_eq!(translate(&words("bimetal mount --help")), None);
     }
 
     #[test]
     fn umount_waits_and_fsck_finds_the_ssd_half() {
+        same("/sbin/mount.bimetal -h", "bimetal mount --help");
+        same("umount.fuse.bimetal --help", "bimetal umount --help");
+        same("fsck.bimetal --help", "bimetal fsck --help");
         same("/sbin/umount.fuse.bimetal /data -n -l", "bimetal umount --lazy /data");
         same("umount.bimetal /data -f -t fuse.bimetal", "bimetal umount /data");
         let ssd_of = |disk: &OsStr| (disk == "/dev/sda1").then(|| "UUID=ab".into());

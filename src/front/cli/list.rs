@@ -9,7 +9,7 @@ use crate::front::reproduce::EXPERIMENTS;
 use crate::front::trace::{FORMATS, GENERATORS};
 use crate::fs::nfhybrid::admission;
 use crate::fs::osd::placement;
-use crate::ftl::SCHEMES;
+use crate::ftl::{ALIASES, SCHEMES};
 use crate::media::profile::PROFILES;
 use crate::options::{self, OptionSpec, Registered};
 use clap::{Args, ValueEnum};
@@ -104,12 +104,25 @@ fn entries<T: Registered>(registry: &options::Registry<T>) -> Vec<Listed> {
     registry.iter().map(listed).collect()
 }
 
+/// A scheme with what papers call it otherwise.
+fn with_other_names(scheme: Listed) -> Listed {
+    let others = ALIASES.iter().filter(|(_, name)| *name == scheme.name);
+    let others: Vec<&str> = others.map(|(other, _)| *other).collect();
+    match others[..] {
+        [] => scheme,
+        _ => Listed { about: format!("{} (also: {})", scheme.about, others.join(", ")), ..scheme },
+    }
+}
+
 fn table(registry: Registry) -> (&'static str, Vec<Listed>) {
     let pairs =
         |pairs: &[(&str, &str)]| pairs.iter().map(|(name, about)| Listed::of(*name, *about)).collect();
     match registry {
         Registry::Device => ("Profiles of simulated devices (--device)", entries(&PROFILES)),
-        Registry::Ftl => ("Flash translation schemes (--ftl)", entries(&SCHEMES)),
+        Registry::Ftl => (
+            "Flash translation schemes (--ftl)",
+            entries(&SCHEMES).into_iter().map(with_other_names).collect(),
+        ),
         Registry::Cache => {
             let from = POLICIES.iter().map(|entry| entry.make.source);
             let listed = entries(&POLICIES).into_iter().zip(from);

@@ -1,8 +1,9 @@
 //! `bimetal ls`: names in a file system that is not mounted.
 
+use crate::error::acts;
 use crate::front::kinds::volume::{self, Access, VolumeArgs};
 use crate::front::tree::at;
-use crate::fs::{Attr, FileSystem, Kind, resolve};
+use crate::fs::{Attr, FileSystem, Kind, resolve_bytes};
 use crate::time::Stamp;
 use crate::units::Ino;
 use crate::{Error, Result};
@@ -11,7 +12,9 @@ use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -37,7 +40,7 @@ pub(super) struct Ls {
     json: bool,
     /// Absolute paths
     #[arg(default_value = "/")]
-    paths: Vec<String>,
+    paths: Vec<OsString>,
     /// What is written goes to a terminal.
     #[arg(skip = io::stdout().is_terminal())]
     terminal: bool,
@@ -63,26 +66,29 @@ impl Ls {
         match read {
             Err(why @ Error::Corrupt { .. }) => {
                 self.is_partial.set(true);
-                eprintln!("bimetal: {}", at(String::from_utf8_lossy(&self.shown(path)), why));
+                super::complain(&at(String::from_utf8_lossy(path), why));
                 Ok(None)
             }
             read => read.map(Some),
         }
     }
 
-    fn path(&self, fs: &dyn FileSystem, path: &str, out: &mut dyn Write) -> Result<()> {
-        let attr = resolve(fs, path).map_err(|why| at(path, why))?;
+    fn path(&self, fs: &dyn FileSystem, path: &OsStr, out: &mut dyn Write) -> Result<()> {
+        let failed = |why| at(path.display(), why);
+        let path = path.as_bytes();
+        let attr = resolve_bytes(fs, path).map_err(failed)?;
         if attr.kind != Kind::Dir {
-            return self.line(fs, path.as_bytes(), path.as_bytes(), &attr, out);
+            return self.line(fs, path, path, &attr, out);
         }
-        self.below(fs, path.trim_end_matches('/'), &attr, out).map_err(|why| at(path, why))
+        let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+        self.below(fs, &path[..end], &attr, out).map_err(failed)
     }
 
     /// A directory, and the directories below it when that is asked for. No depth of theirs is too much, and one that a damaged
     /// directory leads back to is not listed again.
-    fn below(&self, fs: &dyn FileSystem, path: &str, dir: &Attr, out: &mut dyn Write) -> Result<()> {
+    fn below(&self, fs: &dyn FileSystem, path: &[u8], dir: &Attr, out: &mut dyn Write) -> Result<()> {
         let mut seen = HashSet::from([dir.ino]);
-        let mut todo = vec![(path.as_bytes().to_vec(), dir.ino)];
+        let mut todo = vec![(path.to_vec(), dir.ino)];
         while let Some((path, dir)) = todo.pop() {
             if self.recursive && !self.json {
                 if seen.len() > 1 {
@@ -135,7 +141,7 @@ impl Ls {
     /// A name as it is; on a terminal with question marks for what a terminal would act on, as ls(1) does.
     fn shown<'a>(&self, name: &'a [u8]) -> Cow<'a, [u8]> {
         match self.terminal {
-            true => String::from_utf8_lossy(name).replace(char::is_control, "?").into_bytes().into(),
+            true => String::from_utf8_lossy(name).replace(acts, "?").into_bytes().into(),
             false => name.into(),
         }
     }
@@ -153,7 +159,7 @@ impl Ls {
             _ => None,
         };
         if self.json {
-            return super::said(writeln!(out, "{}", as_json(path, attr, target)));
+            return super::said(writeln!(out, "{}", super::as_line(&as_json(path, attr, target))));
         }
         if self.long {
             let size = match attr.kind {
@@ -282,14 +288,14 @@ mod tests {
             is_partial: Cell::new(false),
         };
         let mut out = Vec::new();
-        ls.path(&fs, "/", &mut out).unwrap();
+        ls.path(&fs, OsStr::new("/"), &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert!(
             text.starts_with("/:\ndrwxr-x--- ") && text.contains("\n/d:\nl") && text.contains("l -> ../x\n")
         );
         (ls.long, ls.json) = (false, true);
         let mut out = Vec::new();
-        ls.path(&fs, "/d", &mut out).unwrap();
+        ls.path(&fs, OsStr::new("/d"), &mut out).unwrap();
         let line: Value = serde_json::from_slice(&out).unwrap();
         assert_eq!((&line["path"], &line["target"]), (&json!("/d/l"), &json!("../x")));
 
@@ -300,19 +306,22 @@ mod tests {
         }
         ls.recursive = false;
         let mut out = Vec::new();
-        ls.path(&fs, "/", &mut out).unwrap();
+        ls.path(&fs, OsStr::new("/"), &mut out).unwrap();
         let of_bytes =
             out.split(|byte| *byte == b'\n').find(|line| line.windows(8).any(|key| key == b"path_hex"));
         let line: Value = serde_json::from_slice(of_bytes.unwrap()).unwrap();
         assert_eq!((&line["path_hex"], &line["kind"]), (&json!("2f1b5b324aff"), &json!("file")));
         (ls.json, ls.recursive) = (false, true);
         let mut out = Vec::new();
-        ls.path(&fs, "/", &mut out).unwrap();
+        ls.path(&fs, OsStr::new("/"), &mut out).unwrap();
         assert_eq!(out.split(|byte| *byte == b'\n').filter(|line| line.ends_with(b"e:")).count(), 3000);
         assert!(out.windows(5).any(|name| name == b"\x1b[2J\xff"), "a program reads names as they are");
+        fs.create(&Caller::default(), fs.root(), "\u{202e}\u{9b}\u{7f}".as_bytes(), &node(Kind::File, b""))
+            .unwrap();
         (ls.terminal, ls.recursive) = (true, false);
         let mut out = Vec::new();
-        ls.path(&fs, "/", &mut out).unwrap();
+        ls.path(&fs, OsStr::new("/"), &mut out).unwrap();
         assert!(out.windows(5).any(|name| name == b"?[2J\xef") && !out.contains(&0x1b));
+        assert!(String::from_utf8(out).unwrap().lines().any(|line| line.ends_with(" ???") || line == "???"));
     }
 }

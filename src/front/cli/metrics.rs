@@ -79,7 +79,7 @@ fn on_socket(socket: &Path, places: &[PathBuf]) -> Result<ExitCode> {
         live::remove(&place, bound);
         std::process::exit(0);
     })?;
-    super::say(&format!("metrics on {}", socket.display()))?;
+    super::say(&format!("metrics on {}", super::place(socket)))?;
     for stream in listener.incoming() {
         // Who has gone is not answered.
         let _ = stream.and_then(|mut stream| {

@@ -38,14 +38,17 @@ mod top;
 mod umount;
 
 use crate::Result;
-use crate::error::shown;
+use crate::error::{acts, shown};
 use crate::front::signals::{self, Ending};
 use crate::front::{limits, messages, replay, reproduce};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use helper::Called;
+use serde::Serialize;
+use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -115,10 +118,10 @@ pub fn main() -> ExitCode {
     let mut command = named::command_for(Cli::command(), &args);
     let parsed = command.try_get_matches_from_mut(&args).and_then(|matches| {
         named::check(&mut command, &matches)?;
-        Cli::from_arg_matches(&matches)
+        Ok((Cli::from_arg_matches(&matches)?, named::is_json(&matches)))
     });
-    let cli = match parsed {
-        Ok(cli) => cli,
+    let (cli, is_json) = match parsed {
+        Ok(parsed) => parsed,
         // fsck(8) knows this one by another number.
         Err(why) if why.use_stderr() && args.get(1).is_some_and(|verb| verb == "fsck") => {
             // Where standard error is closed, nobody listens.
@@ -128,7 +131,12 @@ pub fn main() -> ExitCode {
         Err(why) => why.exit(),
     };
     messages::begin();
-    ended(limits::heed().and_then(|()| run(cli.verb)))
+    let done = limits::heed().and_then(|()| run(cli.verb));
+    if let (Err(why), true) = (&done, is_json) {
+        // Why it cannot be told is told below.
+        let _ = say(&as_line(&json!({ "error": why.to_string() })));
+    }
+    ended(done)
 }
 
 /// The exit code of what was done; why it failed is told.
@@ -232,11 +240,35 @@ fn distinct(named: Vec<(Vec<u8>, &OsStr)>) -> Result<()> {
 
 /// Tells what went wrong.
 fn complain(what: &dyn std::fmt::Display) {
-    let text = what.to_string();
-    // What a name has that a terminal would act on is written as Rust writes it.
-    let lines: Vec<String> = text.split('\n').map(|line| shown(line.as_bytes())).collect();
     // Where standard error is closed, nobody listens.
-    let _ = writeln!(io::stderr(), "bimetal: {}", lines.join("\n"));
+    let _ = writeln!(io::stderr(), "bimetal: {}", messages::tame(&what.to_string()));
+}
+
+/// A path for a report, with nothing in it that a terminal would act on.
+fn place(path: &Path) -> String {
+    shown(path.as_os_str().as_bytes())
+}
+
+/// JSON for a report; what a terminal would act on in its texts is written by its number.
+fn as_text(value: &impl Serialize) -> String {
+    tame_json(&serde_json::to_string_pretty(value).unwrap_or_default())
+}
+
+/// JSON in one line, as [`as_text`].
+fn as_line(value: &Value) -> String {
+    tame_json(&value.to_string())
+}
+
+/// Line ends are between values only, and stay.
+fn tame_json(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        match acts(c) && c != '\n' {
+            true => text.push_str(&format!("\\u{:04x}", u32::from(c))),
+            false => text.push(c),
+        }
+    }
+    text
 }
 
 /// Prints a line of a report. A reader that has heard enough, as `head`, ends the report, not the program.
@@ -254,6 +286,15 @@ fn said(done: io::Result<()>) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_has_nothing_that_a_terminal_acts_on_and_says_the_same() {
+        let odd = json!({ "name": "a\u{7f}\u{9b}\u{202e}\u{1b}\nb" });
+        for text in [as_text(&odd), as_line(&odd)] {
+            assert!(text.chars().all(|c| c == '\n' || !acts(c)), "{text:?}");
+            assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), odd);
+        }
+    }
 
     #[test]
     fn the_command_line_is_consistent_and_every_verb_shows_an_example() {

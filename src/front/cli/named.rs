@@ -63,6 +63,11 @@ fn last(matches: &ArgMatches) -> &ArgMatches {
     matches.subcommand().map_or(matches, |(_, below)| last(below))
 }
 
+/// Whether the verb is to answer in JSON.
+pub(super) fn is_json(matches: &ArgMatches) -> bool {
+    last(matches).try_get_one::<bool>("json").ok().flatten().is_some_and(|json| *json)
+}
+
 /// An error if a command line, or the environment where that counts, names volumes of two kinds.
 pub(super) fn check(command: &mut Command, matches: &ArgMatches) -> Result<(), Error> {
     let verb = last(matches);

@@ -30,6 +30,31 @@ Examples:
     strace -f -y -ttt -s 0 -o make.strace make
     bimetal osd replay make.strace --placement combined,lifetime";
 
+const PUT: &str = "\
+Examples:
+  bimetal osd put --nand nand.img a.txt                        a new object; its number is printed
+  date | bimetal osd put --nand nand.img --id 9 -              of this number, from a stream
+  bimetal osd put --nand nand.img --id 9 --append a.txt        behind its end";
+const GET: &str = "\
+Examples:
+  bimetal osd get --nand nand.img 3
+  bimetal osd get --nand nand.img 3 -o copy.txt";
+const LS: &str = "\
+Examples:
+  bimetal osd ls --nand nand.img
+  bimetal osd ls -l --nand nand.img                            with sizes and times";
+const STAT: &str = "\
+Examples:
+  bimetal osd stat --nand nand.img                             of the store
+  bimetal osd stat --json --nand nand.img 3";
+const RM: &str = "\
+Example:
+  bimetal osd rm --nand nand.img 3";
+const REPLAY: &str = "\
+Examples:
+  bimetal osd replay made:objects=200,requests=2000 --placement combined,lifetime
+  bimetal osd replay make.strace --json";
+
 /// Objects of an object store by their numbers
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
@@ -51,6 +76,7 @@ struct Image {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Write a file or standard input into an object, and print the object's number
+    #[command(after_help = PUT)]
     Put {
         #[command(flatten)]
         image: Image,
@@ -68,6 +94,7 @@ enum Verb {
         file: PathBuf,
     },
     /// Write an object's contents to standard output or a file
+    #[command(after_help = GET)]
     Get {
         #[command(flatten)]
         image: Image,
@@ -78,6 +105,7 @@ enum Verb {
         output: Option<PathBuf>,
     },
     /// List the numbers of all objects
+    #[command(after_help = LS)]
     Ls {
         #[command(flatten)]
         image: Image,
@@ -89,6 +117,7 @@ enum Verb {
         json: bool,
     },
     /// Show an object's state and attributes, or the store's
+    #[command(after_help = STAT)]
     Stat {
         #[command(flatten)]
         image: Image,
@@ -99,6 +128,7 @@ enum Verb {
         json: bool,
     },
     /// Remove objects
+    #[command(after_help = RM)]
     Rm {
         #[command(flatten)]
         image: Image,
@@ -110,6 +140,7 @@ enum Verb {
         force: bool,
     },
     /// Run a trace on stores in memory until they are in a steady state, and show what cleaning costs
+    #[command(after_help = REPLAY)]
     Replay(Replay),
 }
 

@@ -70,7 +70,7 @@ impl Probe {
             "uuid": uuid,
             "state": state.map(|(state, _)| state),
         });
-        serde_json::to_string_pretty(&all).unwrap_or_default()
+        super::as_text(&all)
     }
 }
 

@@ -74,8 +74,13 @@ impl Progress {
         self.bar.set_message(message);
     }
 
+    /// Says something that stays.
+    pub fn aside(&self, what: &dyn std::fmt::Display) {
+        self.bar.suspend(|| super::complain(what));
+    }
+
     fn tell(&self, path: &Path, what: &Error) {
-        self.bar.suspend(|| super::complain(&named(&path.display().to_string(), what)));
+        self.aside(&named(&path.display().to_string(), what));
     }
 
     /// Takes the line away.
@@ -116,7 +121,7 @@ impl Watch for Progress {
 
     fn next(&mut self, path: &Path) {
         if !self.bar.is_hidden() {
-            self.bar.set_message(path.display().to_string());
+            self.bar.set_message(super::place(path));
         }
     }
 

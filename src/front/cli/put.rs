@@ -3,13 +3,15 @@
 use super::progress::Progress;
 use crate::front::kinds::volume::{self, Access, VolumeArgs};
 use crate::front::signals::Ending;
-use crate::front::tree::{self, Putter, at, split};
-use crate::fs::{Caller, FileSystem, Kind, resolve};
+use crate::front::tree::{self, Copied, Putter, at, split};
+use crate::fs::{Caller, FileSystem, Kind, resolve_bytes};
 use crate::media::guard;
 use crate::units::Ino;
 use crate::{Error, Result};
 use clap::Args;
 use rustix::fs::{FileType, Mode, OFlags};
+use serde_json::json;
+use std::ffi::OsString;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -35,12 +37,15 @@ Examples:
 pub(super) struct Put {
     #[command(flatten)]
     volume: VolumeArgs,
+    /// What was copied, as one JSON object
+    #[arg(long)]
+    json: bool,
     /// What to copy; `-` is standard input
     #[arg(required = true, value_name = "SOURCE")]
     sources: Vec<PathBuf>,
     /// Absolute path there: a directory, or with one source a new name
     #[arg(value_name = "TARGET")]
-    target: String,
+    target: OsString,
 }
 
 impl Put {
@@ -52,20 +57,24 @@ impl Put {
         let mut progress = Progress::copying(&ending);
         let done = self.copy(&*fs, &ending, &mut progress);
         let shut = fs.shutdown();
-        let copied = progress.all_copied();
-        super::copied(&ending, [done, shut, copied])
+        let all = progress.all_copied();
+        if let (true, Ok(copied), Ok(()), Ok(())) = (self.json, &done, &shut, &all) {
+            super::say(&super::as_line(&json!({ "objects": copied.objects, "bytes": copied.bytes })))?;
+        }
+        super::copied(&ending, [done.map(drop), shut, all])
     }
 
     /// What cannot be done is found out before the volume is opened for writing.
     fn check(&self, fs: &dyn FileSystem) -> Result<()> {
-        super::named(self.target.as_ref())?;
+        super::named(&self.target)?;
+        let target = self.target.display();
         if self.sources.iter().any(|source| is_stream(source)) && is_closed_stdin() {
             return Err(Error::invalid(
                 "standard input is closed, or /dev/null; `: | bimetal put - …` stores an empty file",
             ));
         }
-        if !self.target.starts_with('/') {
-            return Err(Error::invalid(format!("{0}: is no absolute path; say /{0}", self.target)));
+        if !self.target.as_bytes().starts_with(b"/") {
+            return Err(Error::invalid(format!("{target}: is no absolute path; say /{target}")));
         }
         let below = self.below();
         let mut places = Vec::new();
@@ -89,7 +98,7 @@ impl Put {
         let there = match fs.lookup(parent, name) {
             Ok(there) => there,
             Err(Error::NotFound) => return Ok(()),
-            Err(why) => return Err(at(&self.target, why)),
+            Err(why) => return Err(at(self.target.display(), why)),
         };
         fs.forget(there.ino, 1);
         let (place, source) = (String::from_utf8_lossy(name), source.display());
@@ -113,27 +122,28 @@ impl Put {
 
     /// The directory and the name that a source is copied to.
     fn place_of(&self, fs: &dyn FileSystem, source: &Path) -> Result<(Ino, Vec<u8>)> {
-        let into = match resolve(fs, &self.target) {
+        let target = self.target.display();
+        let into = match resolve_bytes(fs, self.target.as_bytes()) {
             Ok(attr) if attr.kind == Kind::Dir => Some(attr.ino),
             Ok(_) | Err(Error::NotFound) => None,
-            Err(why) => return Err(at(&self.target, why)),
+            Err(why) => return Err(at(target, why)),
         };
         match into {
             Some(_) if is_stream(source) => {
-                Err(Error::invalid(format!("{}: is a directory; name a file", self.target)))
+                Err(Error::invalid(format!("{target}: is a directory; name a file")))
             }
             Some(dir) => Ok((dir, last_name(source)?)),
             None if self.sources.len() > 1 => {
-                Err(Error::invalid(format!("{}: is no directory; several sources need one", self.target)))
+                Err(Error::invalid(format!("{target}: is no directory; several sources need one")))
             }
-            None if self.target.ends_with('/') => {
-                Err(Error::invalid(format!("{}: there is no such directory", self.target)))
+            None if self.target.as_bytes().ends_with(b"/") => {
+                Err(Error::invalid(format!("{target}: there is no such directory")))
             }
             None => split(fs, &self.target),
         }
     }
 
-    fn copy(&self, fs: &dyn FileSystem, ending: &Ending, progress: &mut Progress) -> Result<()> {
+    fn copy(&self, fs: &dyn FileSystem, ending: &Ending, progress: &mut Progress) -> Result<Copied> {
         let places = self.sources.iter().map(|source| self.place_of(fs, source));
         let places = places.collect::<Result<Vec<_>>>()?;
         // It is the only one: into a directory it has no name.
@@ -143,7 +153,8 @@ impl Put {
             let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
             let caller = Caller { uid, gid, umask: 0 };
             let put = tree::put_stream(fs, &mut Input(ending), &caller, *parent, name, progress);
-            return put.map(drop).map_err(|why| at(&self.target, why));
+            let whole = |bytes| Copied { objects: 1, bytes, ..Copied::default() };
+            return put.map(whole).map_err(|why| at(self.target.display(), why));
         }
         // Names of one file may be several sources.
         let mut putter = Putter::new(fs, progress);
@@ -151,7 +162,7 @@ impl Put {
         for (source, (parent, name)) in self.sources.iter().zip(places) {
             putter.put(source, parent, &name);
         }
-        Ok(())
+        Ok(putter.copied())
     }
 }
 

@@ -4,6 +4,7 @@
 //! works by (`lag`, `durability`, access times, …).
 
 use super::status;
+use crate::front::mounts;
 use crate::{Error, Result};
 use rustix::fs::StatVfsMountFlags;
 use rustix::mount::{MountFlags, mount_remount};
@@ -48,12 +49,14 @@ pub(super) fn remount(place: &Path, options: &[OsString]) -> Result<ExitCode> {
     let now = rustix::fs::statvfs(place).map_err(failed)?.f_flag;
     let kept = KEPT.iter().filter(|(shown, _)| now.contains(*shown));
     let mut flags = kept.fold(MountFlags::empty(), |all, (_, flag)| all | *flag);
+    // mount(8) passes on what it finds of the mount, beside what it was told.
+    let shown = place.canonicalize().map_or(Vec::new(), |place| mounts::options_at(&place));
     let mut stay: Vec<String> = Vec::new();
     for option in options.iter().map(|option| option.to_string_lossy()) {
         let word = option.split('=').next().unwrap_or_default();
         match CHANGES.iter().find(|(change, ..)| *change == option) {
             Some((_, flag, set)) => flags.set(*flag, *set),
-            None if NAMES.contains(&word) => {}
+            None if NAMES.contains(&word) || shown.iter().any(|shown| *shown == option) => {}
             None => stay.push(option.into_owned()),
         }
     }

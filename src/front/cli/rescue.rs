@@ -67,7 +67,7 @@ impl Rescue {
 
     fn tell(&self, rescued: &Rescued) -> Result<()> {
         if self.json {
-            super::say(&serde_json::to_string_pretty(rescued).unwrap_or_default())?;
+            super::say(&super::as_text(rescued))?;
         } else {
             for note in &rescued.notes {
                 super::say(&format!("Of the SSD half: {note}."))?;

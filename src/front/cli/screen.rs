@@ -4,6 +4,7 @@
 //! Everything comes from the status as the mount gives it; a part that a kind of file system does not have is left
 //! out.
 
+use crate::error::shown;
 use crate::units::show_size;
 use serde_json::Value;
 use std::fmt::{self, Write};
@@ -18,16 +19,44 @@ pub(super) struct Space {
     pub size: u64,
 }
 
-/// The whole screen.
-pub(super) fn screen(place: &str, space: Space, status: &Value) -> String {
+/// A screen with fewer columns than this has the sections' counts in lines of their own.
+const WIDE: usize = 104;
+
+/// The whole screen, in lines of at most so many columns.
+pub(super) fn screen(place: &str, space: Space, status: &Value, columns: usize) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = head(&mut text, place, status)
         .and_then(|()| halves(&mut text, space, status))
         .and_then(|()| risk(&mut text, status))
-        .and_then(|()| sections(&mut text, status))
+        .and_then(|()| if columns < WIDE { narrow(&mut text, status) } else { sections(&mut text, status) })
         .and_then(|()| costs(&mut text, status));
-    text
+    fit(&text, columns)
+}
+
+/// A text in lines of at most so many columns: longer ones go on below, further in, broken at blanks where there are any.
+pub(super) fn fit(text: &str, columns: usize) -> String {
+    let mut fitted = String::new();
+    for line in text.lines() {
+        let mut rest: Vec<char> = line.chars().collect();
+        let blanks = rest.iter().take_while(|c| **c == ' ').count();
+        let mut indent = 0;
+        while rest.len() + indent > columns {
+            let room = columns - indent;
+            let first = rest.iter().position(|c| *c != ' ').unwrap_or(0);
+            let blank = rest[..=room].iter().rposition(|c| *c == ' ').filter(|at| *at > first);
+            let tail = rest.split_off(blank.unwrap_or(room));
+            fitted += " ".repeat(indent).as_str();
+            fitted += rest.iter().collect::<String>().trim_end();
+            fitted.push('\n');
+            rest = tail.into_iter().skip_while(|c| *c == ' ').collect();
+            indent = (blanks + 4).min(12);
+        }
+        fitted += " ".repeat(indent).as_str();
+        fitted.extend(rest);
+        fitted.push('\n');
+    }
+    fitted
 }
 
 fn number(value: &Value) -> u64 {
@@ -67,11 +96,10 @@ fn head(text: &mut String, place: &str, status: &Value) -> fmt::Result {
     if let Some(state @ ("degraded" | "stopped")) = health["state"].as_str() {
         writeln!(text, "! {state}")?;
     }
-    for why in health["why"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-        writeln!(text, "! {why}")?;
-    }
-    for note in status["notes"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-        writeln!(text, "! {note}")?;
+    for list in [&health["why"], &status["notes"]] {
+        for one in list.as_array().into_iter().flatten().filter_map(Value::as_str) {
+            writeln!(text, "! {}", shown(one.as_bytes()))?;
+        }
     }
     match number(&front["panics"]) {
         0 => Ok(()),
@@ -82,7 +110,7 @@ fn head(text: &mut String, place: &str, status: &Value) -> fmt::Result {
 fn halves(text: &mut String, space: Space, status: &Value) -> fmt::Result {
     writeln!(text)?;
     let mut row = |name: &str, bytes: u64, used: u64, path: &Value| {
-        let path = path.as_str().unwrap_or("");
+        let path = shown(path.as_str().unwrap_or("").as_bytes());
         let row = format!("  {name:5} {:>10}  {}  {path}", show_size(bytes), bar_of(used, bytes));
         writeln!(text, "{}", row.trim_end())
     };
@@ -146,7 +174,7 @@ fn sections(text: &mut String, status: &Value) -> fmt::Result {
         writeln!(
             text,
             "  {:10} {:>10} {:>10} {:>10}  {}  {:>8} {:>8} {:>8}",
-            section["name"].as_str().unwrap_or("?"),
+            shown(section["name"].as_str().unwrap_or("?").as_bytes()),
             show_size(bytes),
             size(&section["extent_bytes"]),
             size(&section["resident_bytes"]),
@@ -159,6 +187,31 @@ fn sections(text: &mut String, status: &Value) -> fmt::Result {
     let (used, bytes) = (number(&half["log_used_bytes"]), number(&half["log_bytes"]));
     let (shown_size, shown_used) = (show_size(bytes), show_size(used));
     writeln!(text, "  {:10} {shown_size:>10} {:>10} {shown_used:>10}  {}", "(log)", "", bar_of(used, bytes))
+}
+
+/// [`sections`] for a narrow screen.
+fn narrow(text: &mut String, status: &Value) -> fmt::Result {
+    let half = &status["ssd_half"];
+    let Some(sections) = half["sections"].as_array() else { return Ok(()) };
+    let share = |part: u64, whole: u64| if whole > 0 { part as f64 / whole as f64 * 100.0 } else { 0.0 };
+    writeln!(text, "\n{:12} {:>10} {:>10} {:>10}", "Section", "size", "extents of", "resident")?;
+    for section in sections {
+        let (bytes, resident) = (number(&section["size_bytes"]), number(&section["resident_bytes"]));
+        writeln!(
+            text,
+            "  {:10} {:>10} {:>10} {:>10}  {:3.0} %",
+            shown(section["name"].as_str().unwrap_or("?").as_bytes()),
+            show_size(bytes),
+            size(&section["extent_bytes"]),
+            show_size(resident),
+            share(resident, bytes),
+        )?;
+        let count = |name: &str| number(&section[name]);
+        writeln!(text, "    {} files, {} hits, {} misses", count("inodes"), count("hits"), count("misses"))?;
+    }
+    let (used, bytes) = (number(&half["log_used_bytes"]), number(&half["log_bytes"]));
+    let (size, resident) = (show_size(bytes), show_size(used));
+    writeln!(text, "  {:10} {size:>10} {:>10} {resident:>10}  {:3.0} %", "(log)", "", share(used, bytes))
 }
 
 fn costs(text: &mut String, status: &Value) -> fmt::Result {
@@ -279,7 +332,7 @@ mod tests {
 
     #[test]
     fn the_screen_answers_what_one_asks() {
-        let text = screen("/mnt", Space { used: 1 << 30, size: 4 << 30 }, &status());
+        let text = screen("/mnt", Space { used: 1 << 30, size: 4 << 30 }, &status(), usize::MAX);
         let expected = "\
 nfhybrid on /mnt, mounted 1h 2m 3s (version 1.2.3, process 77)
 
@@ -323,7 +376,7 @@ Since then programs wrote 1.0 MiB.
   flash  2.0 MiB written, 2.00 times that; 5 pages copied, 7 blocks erased (each so far 0 to 3 times)
   nvram  3.0 KiB written, 12 updates
 ";
-        let text = screen("/mnt", Space { used: 9, size: 99 }, &status);
+        let text = screen("/mnt", Space { used: 9, size: 99 }, &status, usize::MAX);
         assert_eq!(text, expected, "\n{text}");
     }
 
@@ -346,7 +399,7 @@ Since then programs wrote 1.0 MiB.
         status["health"] = json!({"state": "degraded", "why": [why]});
         status["notes"] = json!(["the SSD is stale"]);
         status["ssd_half"] = Value::Null;
-        let text = screen("/mnt", Space { used: 0, size: 0 }, &status);
+        let text = screen("/mnt", Space { used: 0, size: 0 }, &status, usize::MAX);
         let lines: Vec<&str> = text.lines().take(4).collect();
         assert_eq!(
             lines[1..],
@@ -357,6 +410,25 @@ Since then programs wrote 1.0 MiB.
             ]
         );
         assert!(!text.contains("Section"));
+    }
+
+    #[test]
+    fn a_narrow_screen_has_the_same_in_shorter_lines() {
+        let mut status = status();
+        status["ssd_half"]["sections"][0]["name"] = json!("a-section-with-a-name-as-long-as-may-be");
+        status["notes"] = json!(["x".repeat(130)]);
+        let space = Space { used: 1 << 30, size: 4 << 30 };
+        let place = "/somewhere/far/away/below/many/directories/with/long/names/mnt";
+        for columns in [40, 60, 80, 103] {
+            let text = screen(place, space, &status, columns);
+            assert!(text.lines().all(|line| line.chars().count() <= columns), "{columns}:\n{text}");
+            let letters = |text: &str| text.chars().filter(|c| !c.is_whitespace()).collect::<String>();
+            for part in ["1 files, 3 hits, 4 misses", "0 B over the budget", place, &"x".repeat(130)] {
+                assert!(letters(&text).contains(&letters(part)), "{part} in {columns}:\n{text}");
+            }
+        }
+        let fitted = fit("  two words and more\nshort\n", 12);
+        assert_eq!(fitted, "  two words\n      and\n      more\nshort\n");
     }
 
     #[test]

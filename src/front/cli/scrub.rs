@@ -241,7 +241,7 @@ impl Scrub {
                 "notes": sum.notes,
                 "complete": is_all,
             });
-            return super::say(&serde_json::to_string_pretty(&all).unwrap_or_default());
+            return super::say(&super::as_text(&all));
         }
         for bad in &sum.bad {
             let fate = match (bad["dropped"] == true, bad["on_disk"] == true) {

@@ -1,16 +1,21 @@
 //! `bimetal status`: what a mounted file system, or a device that is served, says of itself.
 
-use super::screen::{Space, screen};
-pub(super) use crate::front::fuse::{ask as read, dead};
+use super::screen::{Space, fit, screen};
+use crate::error::shown;
+pub(super) use crate::front::fuse::dead;
+use crate::front::{fuse, mounts, processes};
 use crate::fs::FileSystem;
 use crate::fs::cmfs::volume::Volume;
 use crate::units::show_size;
 use crate::{Error, Result};
 use clap::Args;
+use console::Term;
 use serde_json::Value;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
 use std::time::Duration;
 
 const EXAMPLES: &str = "\
@@ -33,6 +38,9 @@ pub(super) struct Status {
     /// Every number, as one JSON object
     #[arg(long)]
     json: bool,
+    /// Columns of the screen; without it those of the terminal
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(40..=1000))]
+    columns: Option<u16>,
     /// Of a cmfs that is not mounted: the image of its NAND
     #[arg(long, value_name = "IMAGE", conflicts_with = "mountpoint")]
     nand: Option<PathBuf>,
@@ -50,6 +58,51 @@ pub(super) struct Status {
     mountpoint: Option<PathBuf>,
 }
 
+/// Who does not answer for so long is told of, and waited for all the same.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a server says of itself, see [`fuse::ask`].
+///
+/// # Errors
+/// As that.
+pub(super) fn read(place: &Path) -> Result<Value> {
+    waiting_for(place, || fuse::ask(place))
+}
+
+/// [`dead`] of a path in a mount whose server is dead.
+pub(super) fn dead_around(path: &Path) -> Error {
+    dead(&mounts::mount_point_of(path).unwrap_or_else(|| path.into()))
+}
+
+/// Does what waits for the server behind `place`; where that takes long, says why, as far as it can be known.
+pub(super) fn waiting_for<T>(place: &Path, what: impl FnOnce() -> T) -> T {
+    let (over, is_over) = channel::<()>();
+    let place = place.display().to_string();
+    thread::spawn(move || {
+        if is_over.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            super::complain(&format!("{place}: {}", why_silent(&processes::stopped_servers())));
+        }
+    });
+    let done = what();
+    drop(over);
+    done
+}
+
+/// Why a server does not answer, given the servers that are stopped.
+fn why_silent(stopped: &[i32]) -> String {
+    let seconds = PATIENCE.as_secs();
+    match stopped {
+        [] => format!("its server has not answered for {seconds} s; it is waited for"),
+        stopped => {
+            let numbers: Vec<String> = stopped.iter().map(i32::to_string).collect();
+            let (numbers, list) = (numbers.join(" "), numbers.join(", "));
+            format!(
+                "no answer for {seconds} s: a server of mounts is stopped (process {list}); let it go on with: kill -CONT {numbers}"
+            )
+        }
+    }
+}
+
 impl Status {
     pub fn run(&self) -> Result<ExitCode> {
         let status = match (&self.mountpoint, &self.nand) {
@@ -58,14 +111,20 @@ impl Status {
             (None, None) => return Err(Error::invalid("name a directory that is mounted on, or images")),
         };
         let text = match (&self.mountpoint, self.json, self.all) {
-            (_, true, _) => serde_json::to_string_pretty(&status).unwrap_or_default(),
+            (_, true, _) => super::as_text(&status),
             (Some(place), _, false) if status.get("front").is_some() => {
-                screen(&place.display().to_string(), space(place)?, &status)
+                screen(&super::place(place), space(place)?, &status, self.columns())
             }
-            _ => for_people(&status),
+            _ => fit(&for_people(&status), self.columns()),
         };
         super::say(text.trim_end())?;
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// How long a line may be; what is no terminal takes any.
+    fn columns(&self) -> usize {
+        let term = Term::stdout();
+        self.columns.or_else(|| term.is_term().then(|| term.size().1)).map_or(usize::MAX, usize::from)
     }
 
     /// How images would be mounted, and what is on them.
@@ -140,7 +199,7 @@ fn scalar(key: &str, value: &Value) -> String {
             let shown = |ns| humantime::format_duration(Duration::from_nanos(ns)).to_string();
             ns.as_u64().map_or_else(|| ns.to_string(), shown)
         }
-        Value::String(text) => text.clone(),
+        Value::String(text) => shown(text.as_bytes()),
         Value::Bool(true) => "yes".into(),
         Value::Bool(false) => "no".into(),
         Value::Null => "-".into(),
@@ -155,6 +214,18 @@ fn scalar(key: &str, value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_that_a_terminal_would_act_on_is_shown_as_text() {
+        let text = for_people(&serde_json::json!({"name": "a\u{1b}[31m\nb\u{202e}c"}));
+        assert_eq!(text, "name  a\\u{1b}[31m\\nb\\u{202e}c\n");
+    }
+
+    #[test]
+    fn a_server_that_is_stopped_is_named_with_what_lets_it_go_on() {
+        assert!(why_silent(&[]).contains("has not answered"));
+        assert!(why_silent(&[7, 8]).contains("(process 7, 8); let it go on with: kill -CONT 7 8"));
+    }
 
     #[test]
     fn sizes_and_switches_read_as_people_say_them() {

@@ -68,7 +68,7 @@ impl Top {
                 now.iter().zip(&before).map(|(now, before)| now.since(before)).collect();
             if self.json {
                 let all = json!({ "every_seconds": every.as_secs_f64(), "mounts": samples });
-                super::say(&all.to_string())?;
+                super::say(&super::as_line(&all))?;
             } else {
                 super::say(screen(&samples, self.columns.unwrap_or(COLUMNS)).trim_end())?;
             }

@@ -12,10 +12,11 @@ mod way;
 pub use get::{Getter, get};
 pub use put::{Putter, own_part, put, put_stream};
 
-use crate::fs::{Attr, FileSystem, resolve};
+use crate::fs::{Attr, FileSystem, resolve_bytes};
 use crate::units::Ino;
 use crate::{Error, Result};
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// The attributes that are access control lists. A directory's default one becomes the list of what is made in it.
@@ -76,14 +77,17 @@ impl Lacks {
 type Whole = std::result::Result<(), Lacks>;
 
 /// Splits an absolute path of a file system into its directory, which must exist, and the last name.
-pub fn split(fs: &dyn FileSystem, path: &str) -> Result<(Ino, Vec<u8>)> {
-    let trimmed = path.trim_end_matches('/');
-    let (dir, name) = trimmed.rsplit_once('/').unwrap_or(("", trimmed));
-    if matches!(name, "" | "." | "..") {
-        return Err(Error::invalid(format!("'{path}' has no name at its end")));
+pub fn split(fs: &dyn FileSystem, path: impl AsRef<OsStr>) -> Result<(Ino, Vec<u8>)> {
+    let path = path.as_ref();
+    let bytes = path.as_bytes();
+    let end = bytes.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+    let begin = bytes[..end].iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+    let (dir, name) = (&bytes[..begin], &bytes[begin..end]);
+    if matches!(name, b"" | b"." | b"..") {
+        return Err(Error::invalid(format!("'{}' has no name at its end", path.display())));
     }
-    let dir = resolve(fs, dir).map_err(|why| at(dir, why))?;
-    Ok((dir.ino, name.as_bytes().to_vec()))
+    let above = resolve_bytes(fs, dir).map_err(|why| at(OsStr::from_bytes(dir).display(), why))?;
+    Ok((above.ino, name.to_vec()))
 }
 
 /// Adds the path to an error that has none.

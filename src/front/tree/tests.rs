@@ -1,5 +1,6 @@
 use super::*;
 use crate::fs::memfs::MemFs;
+use crate::fs::resolve;
 use crate::fs::{Caller, Kind, Seek};
 use std::fs;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};

@@ -9,6 +9,7 @@ use crate::replay::Args as ReplayArgs;
 #[cfg(test)]
 use crate::replay::files::Mirrored;
 use crate::replay::files::{Subject, Tree, identifier, part};
+use bimetal_base::error::shown;
 use bimetal_base::options::OptionSpec;
 use bimetal_base::random::Random;
 use bimetal_base::runtime::Clock;
@@ -22,6 +23,7 @@ use bimetal_media::nvram::NvramProfile;
 use bimetal_media::profile;
 use bimetal_vfs::FileSystem;
 use clap::{Args, FromArgMatches};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uuid::Uuid;
@@ -135,10 +137,13 @@ impl CmfsArgs {
 
     /// The command that mounts it.
     pub fn mount_command(&self) -> String {
-        let beside =
-            self.nvram.as_deref().map(|path| format!(" --nvram {}", path.display())).unwrap_or_default();
+        let beside = self
+            .nvram
+            .as_deref()
+            .map(|path| format!(" --nvram {}", shown(path.as_os_str().as_bytes())))
+            .unwrap_or_default();
         let named = if self.device == PART { String::new() } else { format!(" --device {}", self.device) };
-        format!("bimetal mount --nand {}{beside}{named} MOUNTPOINT", self.nand.display())
+        format!("bimetal mount --nand {}{beside}{named} MOUNTPOINT", shown(self.nand.as_os_str().as_bytes()))
     }
 }
 

@@ -6,6 +6,7 @@ use super::{Kind, LiesOn, Make, Mkfs};
 use crate::names::{DEVICE, PLACEMENT};
 use crate::replay::Args as ReplayArgs;
 use crate::replay::files::{Subject, Tree, part};
+use bimetal_base::error::shown;
 use bimetal_base::runtime::Clock;
 use bimetal_base::units::{parse_size, show_size};
 use bimetal_base::{Error, Result};
@@ -15,6 +16,7 @@ use bimetal_osd_core::{Format, Mended, Options, Store};
 use bimetal_osdfs::{OsdFs, volume};
 use bimetal_vfs::{Caller, FileSystem};
 use clap::{Args, FromArgMatches};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -89,7 +91,7 @@ impl Make for OsdArgs {
         };
         let total = show_size(volume::make(&plan, &me())?);
         let named = if self.device == PART { String::new() } else { format!(" --device {}", self.device) };
-        let nand = self.nand.display();
+        let nand = shown(self.nand.as_os_str().as_bytes());
         Ok(match self.bare {
             true => format!(
                 "made an object store of {total}; put objects into it with:\n  bimetal osd put --nand {nand}{named} FILE"

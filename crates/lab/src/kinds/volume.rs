@@ -93,12 +93,16 @@ impl VolumeArgs {
         })
     }
 
-    /// An error if what the command line has to name of this kind of file system is missing.
+    /// An error if what the command line has to name of this kind of file system is missing, or it names what there is not.
     ///
     /// # Errors
     /// It is.
     pub fn check_named(&self) -> Result<()> {
         match self.kind()?.lies_on {
+            LiesOn::Nand { nvram: false } if self.nvram.is_some() => Err(Error::invalid(format!(
+                "{}: it has no NVRAM; leave out --nvram (or BIMETAL_NVRAM)",
+                self.kind_name()
+            ))),
             LiesOn::Halves => self.disk().map(drop),
             LiesOn::Nand { .. } => self.nand().map(drop),
             LiesOn::Block(_) | LiesOn::Nothing => Ok(()),
@@ -144,6 +148,7 @@ pub fn prepare<'a>(
     access: Access,
     options: &[String],
 ) -> Result<Box<dyn Prepared + 'a>> {
+    args.check_named()?;
     let kind = args.kind()?;
     let open = kind.open.ok_or_else(|| Error::invalid(format!("{} cannot be mounted", kind.name)))?;
     open(args, access, options)

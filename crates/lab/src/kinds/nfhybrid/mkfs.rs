@@ -1,11 +1,14 @@
 //! `mkfs nfhybrid` and `adopt`: what they are told, and what they do.
 
 use crate::kinds::Make;
+use bimetal_base::error::shown;
 use bimetal_base::units::parse_size;
 use bimetal_base::{Error, Result};
 use bimetal_nfhybrid::{ssd, volume};
 use clap::Args;
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 pub(super) const EXAMPLES: &str = "\
@@ -73,6 +76,9 @@ impl FromStr for SectionSpec {
         if name.is_empty() || matches!(name, "bypass" | "inherit") {
             return Err(wrong("it cannot have this name"));
         }
+        if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)) {
+            return Err(wrong("a name has letters, digits, - _ and ."));
+        }
         let (mut extent, mut size) = (None, None);
         for field in rest.split(',') {
             let slot = match field.split_once(':') {
@@ -113,11 +119,12 @@ impl FromStr for MapSpec {
 
 impl Make for NfhybridArgs {
     fn make(&self) -> Result<String> {
+        check_rules(self)?;
         let dropped = said_of(volume::make(&plan_of(self))?);
         Ok(format!(
             "{dropped}made an nfhybrid of {} and {}; mount it with:\n  bimetal mount --ssd {0} --disk {1} MOUNTPOINT",
-            self.ssd.display(),
-            self.disk.display()
+            name(&self.ssd),
+            name(&self.disk)
         ))
     }
 }
@@ -127,12 +134,36 @@ impl Make for NfhybridArgs {
 /// # Errors
 /// It is none, or is in use; something is on the SSD half, or it is too small.
 pub fn adopt(args: &NfhybridArgs) -> Result<String> {
+    check_rules(args)?;
     let dropped = said_of(volume::adopt(&plan_of(args))?);
     Ok(format!(
         "{dropped}{} is the disk half of {} now, its files as they were; mount it with:\n  bimetal mount --ssd {1} --disk {0} MOUNTPOINT",
-        args.disk.display(),
-        args.ssd.display()
+        name(&args.disk),
+        name(&args.ssd)
     ))
+}
+
+/// A path for what is said.
+fn name(path: &Path) -> String {
+    shown(path.as_os_str().as_bytes())
+}
+
+/// An error if a directory is no plain path from the root, or has two rules.
+fn check_rules(args: &NfhybridArgs) -> Result<()> {
+    let mapped = args.maps.iter().map(|map| (&map.dir, map.section.as_str()));
+    let bypassed = args.bypasses.iter().map(|dir| (dir, "bypass"));
+    let mut before: BTreeMap<Vec<&str>, &str> = BTreeMap::new();
+    for (dir, section) in mapped.chain(bypassed) {
+        let wrong = |why: String| Error::invalid(format!("'{dir}' cannot be mapped to '{section}': {why}"));
+        let parts: Vec<&str> = dir.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+        if parts.contains(&"..") {
+            return Err(wrong("it has `..` in it; name the directory as it is seen from the root".into()));
+        }
+        if let Some(other) = before.insert(parts, section).filter(|other| *other != section) {
+            return Err(wrong(format!("it is mapped to '{other}' already; give it one rule")));
+        }
+    }
+    Ok(())
 }
 
 fn said_of(dropped: Option<String>) -> String {
@@ -174,9 +205,17 @@ mod tests {
             SectionSpec { name: "small".into(), extent_bytes: 65536, size_bytes: Some(16 << 30) }
         );
         assert_eq!("m=extent:1M".parse::<SectionSpec>().unwrap().size_bytes, None);
-        for text in
-            ["small", "=extent:4k", "s=size:1G", "s=extent:x", "s=extent:4k,extent:8k", "bypass=extent:4k"]
-        {
+        for text in [
+            "small",
+            "=extent:4k",
+            "s=size:1G",
+            "s=extent:x",
+            "s=extent:4k,extent:8k",
+            "bypass=extent:4k",
+            "a\u{1b}b=extent:4k",
+            "a\nb=extent:4k",
+            "a b=extent:4k",
+        ] {
             assert!(text.parse::<SectionSpec>().is_err(), "{text}");
         }
     }
