@@ -384,7 +384,7 @@ Since then programs wrote 1.0 MiB.
     fn how_far_the_disk_is_behind_is_not_said_where_it_is_not_known() {
         let mut status = status();
         status["at_risk"]["seconds"] = Value::Null;
-        let text = screen("/mnt", Space { used: 0, size: 0 }, &status);
+        let text = screen("/mnt", Space { used: 0, size: 0 }, &status, 80);
         let line = text.lines().find(|line| line.starts_with("  behind")).unwrap();
         assert_eq!(
             line,
