@@ -54,6 +54,7 @@ impl MountVerb {
             // What the command line says comes later, and so counts.
             self.options.splice(0..0, options);
         }
+        check_place(&self.mountpoint)?;
         let (front, own) = self.sort_options()?;
         if self.foreground {
             self.start(&front, &own)?.wait()?;
@@ -174,9 +175,30 @@ fn end_on_signal(signal: &str, place: &Path, unmounter: &Unmounter, fs: &dyn Fil
     }
 }
 
+/// Refuses the root of all, which a mount would cover with whatever is in it.
+fn check_place(place: &Path) -> Result<()> {
+    match place.canonicalize() {
+        Ok(whole) if whole.parent().is_none() => Err(Error::invalid(format!(
+            "{}: a mount there would cover everything; name a directory below /",
+            place.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_is_mounted_over_the_root_of_all() {
+        for place in ["/", "/..", "/proc/.."] {
+            let why = check_place(Path::new(place)).unwrap_err().to_string();
+            assert!(why.contains("would cover everything"), "{place}: {why}");
+        }
+        check_place(Path::new("/tmp")).unwrap();
+        check_place(Path::new("/nonexistent")).unwrap();
+    }
 
     #[test]
     fn a_size_after_lag_belongs_to_it_and_empty_members_of_a_list_are_none() {
