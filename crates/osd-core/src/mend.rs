@@ -18,7 +18,6 @@ use super::flash::Flash;
 use super::layout::{Extent, Fork, Key, OBJECT_BYTES_MAX, Onode, PageKind, Value};
 use super::node::Node;
 use super::recover::checked;
-use super::segments::State;
 use super::summary::{LogEntry, bytes_beside};
 use super::tree::{ROOT, Tree};
 use super::{Store, is_damage};
@@ -245,8 +244,7 @@ impl Index {
     fn written(&mut self, lost: &[Lost], everywhere: bool) -> Result<Vec<Written>> {
         let mut all = Vec::new();
         for number in 0..self.media.segments.count() as u32 {
-            let segment = self.media.segments.get(number);
-            let is_used = matches!(segment.state, State::Closed | State::Open) && segment.live_bytes > 0;
+            let is_used = self.media.segments.get(number).live_bytes > 0;
             if number < self.media.kept() || !is_used && !everywhere {
                 continue;
             }

@@ -175,8 +175,9 @@ impl Media {
         let (Some(log), Some(access)) = (starts.first(), starts.last()) else { return Ok(Vec::new()) };
         let first = log.serial.min(access.serial);
         let mut found = Vec::new();
-        for segment in 0..self.segments.count() as u32 {
-            if self.segments.get(segment).state == State::Bad || self.serial_of(segment)? < first {
+        // What is in a bad block can be read.
+        for segment in self.kept()..self.segments.count() as u32 {
+            if self.serial_of(segment)? < first {
                 continue;
             }
             for index in 0..self.flash.pages_per_segment() {
