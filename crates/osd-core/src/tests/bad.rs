@@ -25,7 +25,8 @@ fn next_of_the_log(store: &Store) -> u32 {
 fn blocks_with(store: &mut Store, kinds: &[PageKind]) -> BTreeSet<u32> {
     let flash = &mut store.index.media.flash;
     let all = (0..flash.segments() * flash.pages_per_segment()).map(flash::Addr);
-    let is_one = |flash: &mut Flash, addr| flash.read_tag(addr).unwrap().is_some_and(|tag| kinds.contains(&tag.kind));
+    let is_one =
+        |flash: &mut Flash, addr| flash.read_tag(addr).unwrap().is_some_and(|tag| kinds.contains(&tag.kind));
     let found: Vec<flash::Addr> = all.filter(|addr| is_one(flash, *addr)).collect();
     assert!(!found.is_empty());
     found.into_iter().map(|addr| flash.place(addr).0).collect()
@@ -34,7 +35,9 @@ fn blocks_with(store: &mut Store, kinds: &[PageKind]) -> BTreeSet<u32> {
 #[test]
 fn what_is_flushed_after_a_clean_end_is_there_where_the_log_goes_on_in_a_bad_block() {
     for placement in PLACEMENTS {
-        for (segment_blocks, commits) in [2, 4].into_iter().flat_map(|blocks| (0..5).map(move |n| (blocks, n))) {
+        for (segment_blocks, commits) in
+            [2, 4].into_iter().flat_map(|blocks| (0..5).map(move |n| (blocks, n)))
+        {
             let (mut store, mut model) = (store(placement, segment_blocks), Model::new());
             (0..=commits).for_each(|_| commit(&mut store, &mut model));
             store.close().unwrap();
@@ -122,5 +125,53 @@ fn what_a_lost_leaf_held_comes_back_from_blocks_that_are_said_to_be_bad() {
         store.repair().unwrap();
         let found = contents(&mut store);
         assert!(found == model, "{placement}: {} of {}", found.len(), model.len());
+    }
+}
+
+#[test]
+fn what_is_left_on_a_block_that_could_not_be_erased_is_not_taken_for_what_its_segment_holds() {
+    for placement in PLACEMENTS {
+        for segment_blocks in [2, 4] {
+            let (mut store, mut model) = (store(placement, segment_blocks), Model::new());
+            let first = store.index.media.kept();
+            let fill = |store: &mut Store, model: &mut Model| {
+                for _ in 0..150 {
+                    let id = store.create(0).unwrap();
+                    let bytes = vec![id.0 as u8; 3000];
+                    store.write(id, 0, Content::Bytes(&bytes)).unwrap();
+                    model.insert(id.0, Thing { bytes, ..Thing::default() });
+                }
+                store.flush().unwrap();
+            };
+            fill(&mut store, &mut model);
+            let count = store.index.media.segments.count() as u32;
+            let mut closed = Vec::new();
+            for segment in first..count {
+                if store.index.media.summary(segment).unwrap().is_some() {
+                    closed.push(segment);
+                }
+            }
+            assert!(closed.len() > 2, "{placement}: {closed:?}");
+            for id in std::mem::take(&mut model).into_keys() {
+                store.remove(ObjectId(id)).unwrap();
+            }
+            (0..3).for_each(|_| store.checkpoint(false).unwrap());
+            store.clean_all().unwrap();
+            (0..3).for_each(|_| store.checkpoint(false).unwrap());
+            // Their summaries are on their last pages.
+            let flash = &store.index.media.flash;
+            let last = |segment: &u32| flash.place(flash.addr(*segment, flash.pages_per_segment() - 1)).0;
+            let blocks: Vec<u32> = closed.iter().map(last).collect();
+            blocks.iter().for_each(|block| store.nand_mut().set_bad(*block, true));
+            while model.len() < 150 * 128 / 16 {
+                fill(&mut store, &mut model);
+            }
+            store.close().unwrap();
+            let mut store = reopened(store);
+            store.clean_all().unwrap();
+            assert_eq!(store.index.media.segments.rotten(), 0, "{placement}, segments of {segment_blocks}");
+            assert_sound(&mut store);
+            assert!(contents(&mut store) == model, "{placement}, segments of {segment_blocks}");
+        }
     }
 }
