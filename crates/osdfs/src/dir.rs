@@ -46,10 +46,17 @@ impl Dir {
         let corrupt = |why: &str, at: u64| {
             Error::corrupt(format!("directory, object {object}"), why, format!("byte {at}"))
         };
-        // Every byte of it was written.
-        let len = usize::try_from(size).ok().filter(|_| size <= store.capacity().total);
-        let len = len.ok_or_else(|| corrupt("it is longer than all there is room for", size))?;
-        let bytes = store.peek(id, 0, len)?;
+        // Every byte of it was written, to a part that has room for it.
+        let mut written = 0;
+        store.stored(id, 0, &mut |from, to| {
+            let follows = from <= written;
+            written = if follows { to.max(written) } else { written };
+            follows
+        })?;
+        if size > written || size > store.nand().geometry().bytes() {
+            return Err(corrupt("not all that it should hold was written", written));
+        }
+        let bytes = store.peek(id, 0, size as usize)?;
         let mut dir = Dir { end: size, ..Dir::default() };
         let mut rest = &bytes[..];
         while !rest.is_empty() {

@@ -342,3 +342,54 @@ fn whatever_names_and_inodes_say_a_repair_leaves_one_tree() {
         assert_eq!(check(&mut reopened(fs.into_store())).unwrap(), [""; 0], "{at}");
     }
 }
+
+#[test]
+fn a_directory_can_be_read_and_mended_however_little_is_left_of_the_part() {
+    for spoilt in [false, true] {
+        let fs = OsdFs::new(store(64), true).unwrap();
+        let dir = make(&fs, fs.root(), "dir", &DIR);
+        for number in 0..120 {
+            fill(&fs, fs.root(), &format!("root{number}"));
+            fill(&fs, dir, &format!("dir{number}"));
+        }
+        fs.sync().unwrap();
+        fs.shutdown().unwrap();
+        let names = all(&fs);
+        let mut store = fs.into_store();
+        store.close().unwrap();
+        if spoilt {
+            store.spoil(ObjectId(dir.0), 0);
+        }
+        let unused: Vec<u32> = (0..64).filter(|block| store.nand().next_page(*block) == 0).collect();
+        for block in unused.into_iter().skip(12) {
+            store.nand_mut().set_bad(block, true);
+        }
+        let mut store = reopened(store);
+        assert_eq!(store.capacity().total, 0);
+        let mended = repair(&mut store, true).unwrap();
+        assert_eq!(mended.is_empty(), !spoilt, "{mended:?}");
+        let mut store = reopened(store);
+        assert_eq!(check(&mut store).unwrap(), [""; 0]);
+        let found = all(&OsdFs::new(store, true).unwrap());
+        let kept = names.keys().filter(|name| found.contains_key(*name)).count();
+        assert!(kept == names.len() || spoilt && kept > names.len() / 2, "{kept} of {}", names.len());
+    }
+}
+
+#[test]
+fn a_directory_that_says_it_is_longer_than_what_was_written_keeps_its_names() {
+    for size in [5000, 1 << 20, 1 << 40, 1 << 62] {
+        let fs = OsdFs::new(store(64), true).unwrap();
+        let dir = make(&fs, fs.root(), "dir", &DIR);
+        (0..50).for_each(|number| fill(&fs, dir, &format!("name{number}")));
+        fs.sync().unwrap();
+        let names = all(&fs);
+        let mut store = fs.into_store();
+        store.truncate(ObjectId(dir.0), size).unwrap();
+        store.flush().unwrap();
+        assert_eq!(check(&mut store).unwrap().len(), 1);
+        repair(&mut store, true).unwrap();
+        let found = is_right(store, &format!("{size} bytes"));
+        assert!(names.keys().all(|name| found.contains_key(name)), "{size}");
+    }
+}
