@@ -133,6 +133,7 @@ impl Store {
             next_object: state.next_object,
             held: 0,
             giving: 0,
+            mending: false,
             failed: None,
             unsaid: Vec::new(),
             damage: Vec::new(),

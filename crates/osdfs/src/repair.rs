@@ -12,6 +12,7 @@
 use super::dir::{Dir, Target};
 use super::inode::{Inode, Lack, has_files};
 use super::{DIRECTORY_HINT, NAMELESS, ROOT, salvage};
+use bimetal_base::runtime::Live;
 use bimetal_base::{Error, Result};
 use bimetal_osd_core::{Mended, ObjectId, Store};
 use bimetal_vfs::Kind;
@@ -28,6 +29,7 @@ pub fn repair(store: &mut Store, lossy: bool, done: &mut Vec<Mended>) -> Result<
     if !lossy && store.loses_by_repair()? {
         return Ok(());
     }
+    store.arrive(Live::wall_clock().into());
     // What says so may be gone after the repair of the store.
     let had_files = has_files(store)?;
     done.extend(store.repair()?);
@@ -36,11 +38,14 @@ pub fn repair(store: &mut Store, lossy: bool, done: &mut Vec<Mended>) -> Result<
     }
     let objects = store.readable_objects()?;
     let before = done.len();
-    let repaired = Names { lossy, ..Names::default() }.repair(store, &objects, done);
-    if done.len() > before {
-        store.flush()?;
-    }
-    repaired
+    // What is full can be repaired, too.
+    store.mending(|store| {
+        let repaired = Names { lossy, ..Names::default() }.repair(store, &objects, done);
+        if done.len() > before {
+            store.flush()?;
+        }
+        repaired
+    })
 }
 
 /// What a walk over all directories finds.
