@@ -105,18 +105,22 @@ impl State {
 
     pub(super) fn rmdir(&mut self, dir: u64, name: &[u8]) -> Result<()> {
         let target = self.find(dir, name)?;
-        let len = match self.dir(target.object) {
-            Ok((entries, _)) => entries.len(),
-            // What is in it can be read where its attributes cannot.
-            Err(Error::Corrupt { .. }) => Dir::read(&mut self.store, target.object)?.len(),
-            Err(why) => return Err(why),
-        };
-        if len > 0 {
-            return Err(Error::NotEmpty);
-        }
+        self.check_empty(target.object)?;
         self.remove_entry(dir, name)?;
         self.change_links(dir, -1)?;
         self.drop_name(target)
+    }
+
+    /// Refuses a directory with something in it.
+    fn check_empty(&mut self, object: u64) -> Result<()> {
+        let len = match self.dir(object) {
+            Ok((entries, _)) => entries.len(),
+            // What is in it can be read where its attributes cannot.
+            Err(Error::Corrupt { .. }) => Dir::read(&mut self.store, object)?.len(),
+            Err(Error::Stale) => 0,
+            Err(why) => return Err(why),
+        };
+        if len > 0 { Err(Error::NotEmpty) } else { Ok(()) }
     }
 
     /// What had a name has one less.
@@ -283,8 +287,8 @@ impl State {
             match (moved.kind == Kind::Dir, old.kind == Kind::Dir) {
                 (true, false) => return Err(Error::NotDir),
                 (false, true) => return Err(Error::IsDir),
-                (true, true) if self.dir(old.object)?.0.len() > 0 => return Err(Error::NotEmpty),
-                _ => {}
+                (true, true) => self.check_empty(old.object)?,
+                (false, false) => {}
             }
         }
         self.remove_entry(from.0, from.1)?;
