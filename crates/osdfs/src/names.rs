@@ -13,11 +13,12 @@ use rustc_hash::FxHashSet;
 /// As many as ext4 allows.
 const LINKS_MAX: u32 = 65_000;
 
-/// Refuses what can be no name of anything new.
+/// Refuses what can be no name of anything.
 pub(super) fn check(name: &[u8]) -> Result<()> {
     match name {
         _ if name.len() > NAME_MAX => Err(Error::NameTooLong),
         b"" | b"." | b".." => Err(Error::BadArgument),
+        _ if name.iter().any(|byte| [0, b'/'].contains(byte)) => Err(Error::BadArgument),
         _ => Ok(()),
     }
 }
@@ -166,7 +167,8 @@ impl State {
             return Ok(());
         }
         let name = object.to_string();
-        if self.dir(NAMELESS)?.0.get(name.as_bytes()).is_none() {
+        let Some(target) = self.dir(NAMELESS)?.0.get(name.as_bytes()) else { return Ok(()) };
+        if !self.is_nameless(name.as_bytes(), target) {
             return Ok(());
         }
         self.giving(|state| {
@@ -175,7 +177,17 @@ impl State {
         })
     }
 
-    /// Removes what nobody can hold any more. What cannot be read stays, and is no reason not to mount or unmount.
+    /// Whether what an entry of the directory of what has no name leads to says so itself, or is gone.
+    fn is_nameless(&mut self, name: &[u8], target: Target) -> bool {
+        let says = match Inode::read(&mut self.store, target.object) {
+            Ok(inode) => inode.nlink == 0,
+            Err(why) => matches!(why, Error::Stale),
+        };
+        says && target.can_be_nameless(name)
+    }
+
+    /// Removes what nobody can hold any more. What cannot be read stays, and so does what says that it has a name; it is no reason not to mount or
+    /// unmount.
     pub(super) fn remove_nameless(&mut self) -> Result<()> {
         match self.remove_readable_nameless() {
             Err(why @ Error::Corrupt { .. }) => {
@@ -191,6 +203,13 @@ impl State {
         let left: Vec<(Vec<u8>, Target)> =
             dir.after(0).map(|(name, target, _)| (name.to_vec(), target)).collect();
         for (name, target) in left {
+            if !self.is_nameless(&name, target) {
+                tracing::error!(
+                    "osd: object {} is among what has no name, and may have one; `bimetal fsck` says more",
+                    target.object
+                );
+                continue;
+            }
             self.giving(|state| {
                 state.remove_entry(NAMELESS, &name)?;
                 match state.remove_object(target.object) {

@@ -73,8 +73,7 @@ impl Contents {
         let (head, name) = bytes.split_at(HEADER);
         let object = u64::from_le_bytes(head[..8].try_into().unwrap_or_default());
         let Some(kind) = kind_of(head[8]) else { return Ok(None) };
-        let is_name = names::check(name).is_ok() && !name.iter().any(|byte| [0, b'/'].contains(byte));
-        if !is_name || [0, ROOT, NAMELESS].contains(&object) {
+        if names::check(name).is_err() || [0, ROOT, NAMELESS].contains(&object) {
             return Ok(None);
         }
         let leads = match Inode::read(store, object) {
@@ -148,7 +147,10 @@ fn entries_of(store: &mut Store, object: u64) -> Result<(bool, Vec<Entry>)> {
         Err(Error::NotFound | Error::Corrupt { .. }) => 0,
         stat => stat?.size,
     };
-    let contents = Contents::of(store, ObjectId(object), size.min(CHUNK))?;
+    let contents = match Contents::of(store, ObjectId(object), size.min(CHUNK)) {
+        Err(Error::NotFound | Error::Corrupt { .. }) => return Ok((true, Vec::new())),
+        contents => contents?,
+    };
     let (mut end, mut entries) = (0, Vec::new());
     for one in contents.kept(store)? {
         if one.from == end {

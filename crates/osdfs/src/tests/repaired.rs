@@ -393,3 +393,67 @@ fn a_directory_that_says_it_is_longer_than_what_was_written_keeps_its_names() {
         assert!(names.keys().all(|name| found.contains_key(name)), "{size}");
     }
 }
+
+/// Writes an entry behind the last one of a directory, right or not.
+fn forge(store: &mut Store, dir: u64, object: u64, kind: Kind, name: &[u8]) {
+    let mut bytes = object.to_le_bytes().to_vec();
+    bytes.extend([crate::inode::number_of(kind), name.len() as u8]);
+    bytes.extend(name);
+    store.append_to(ObjectId(dir), Content::Bytes(&bytes)).unwrap();
+}
+
+#[test]
+fn nothing_that_has_a_name_is_removed_whatever_is_said_to_have_none() {
+    for case in 0..7 {
+        let fs = OsdFs::new(store(64), true).unwrap();
+        let dir = make(&fs, fs.root(), "dir", &DIR);
+        fill(&fs, dir, "inside");
+        fill(&fs, fs.root(), "file");
+        let file = fs.lookup(fs.root(), b"file").unwrap().ino.0;
+        fs.sync().unwrap();
+        let before = all(&fs);
+        let mut store = fs.into_store();
+        let (object, kind, name) = match case {
+            0 => (1, Kind::Dir, "1".to_string()),
+            1 => (1, Kind::Dir, "77".to_string()),
+            2 => (2, Kind::Dir, "2".to_string()),
+            3 => (dir.0, Kind::Dir, dir.0.to_string()),
+            4 => (file, Kind::File, file.to_string()),
+            5 => (file, Kind::File, "12".to_string()),
+            _ => (dir.0, Kind::File, dir.0.to_string()),
+        };
+        forge(&mut store, NAMELESS, object, kind, name.as_bytes());
+        store.flush().unwrap();
+        assert_eq!(check(&mut store).unwrap().len(), 1, "case {case}");
+        // A mount takes nothing away.
+        let fs = OsdFs::new(reopened(store), false).unwrap();
+        assert_eq!(all(&fs), before, "case {case}");
+        fs.shutdown().unwrap();
+        let mut store = reopened(fs.into_store());
+        assert_eq!(check(&mut store).unwrap().len(), 1, "case {case}");
+        let mended = repair(&mut store, true).unwrap();
+        assert!(mended.len() == 1 && !mended[0].lost, "case {case}: {mended:?}");
+        assert_eq!(is_right(store, &format!("case {case}")), before);
+    }
+}
+
+#[test]
+fn names_that_can_be_none_are_damage_and_cost_no_other_name() {
+    for name in [&b"a/b"[..], b"/", b"..", b".", b"nul\0", b""] {
+        let fs = OsdFs::new(store(64), true).unwrap();
+        let dir = make(&fs, fs.root(), "dir", &DIR);
+        (0..9).for_each(|number| fill(&fs, dir, &format!("name{number}")));
+        assert!(matches!(fs.create(&ROOT_USER, dir, name, &FILE), Err(Error::BadArgument)));
+        fill(&fs, dir, "other");
+        let other = fs.lookup(dir, b"other").unwrap().ino;
+        fs.sync().unwrap();
+        let before = all(&fs);
+        let mut store = fs.into_store();
+        forge(&mut store, dir.0, other.0, Kind::File, name);
+        store.flush().unwrap();
+        let problems = check(&mut store).unwrap();
+        assert!(problems.len() == 1 && problems[0].contains("can be none"), "{problems:?}");
+        repair(&mut store, true).unwrap();
+        assert_eq!(is_right(store, &format!("{name:?}")), before);
+    }
+}
