@@ -64,7 +64,7 @@ impl Store {
     }
 
     /// Free segments with which a checkpoint can be made and a segment cleaned.
-    fn least_segments(&self) -> usize {
+    pub(super) fn least_segments(&self) -> usize {
         self.checkpoint_segments() + self.placement.streams_now()
     }
 

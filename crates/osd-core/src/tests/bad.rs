@@ -175,3 +175,38 @@ fn what_is_left_on_a_block_that_could_not_be_erased_is_not_taken_for_what_its_se
         }
     }
 }
+
+#[test]
+fn a_check_says_when_too_many_blocks_are_said_to_be_bad_for_any_change() {
+    for placement in PLACEMENTS {
+        for (what, segment_blocks) in [("anchors", 1), ("anchors", 2), ("unused", 1), ("unused", 2)] {
+            let (mut store, mut model) = (store(placement, segment_blocks), Model::new());
+            (0..20).for_each(|_| commit(&mut store, &mut model));
+            store.close().unwrap();
+            assert_sound(&mut store);
+            let blocks = match what {
+                "anchors" => blocks_with(&mut store, &[PageKind::Anchor, PageKind::Format]),
+                _ => (0..128 * segment_blocks).filter(|block| store.nand().next_page(*block) == 0).collect(),
+            };
+            let at = format!("{placement}, {what}, segments of {segment_blocks}");
+            // With one of them left there is nothing to say.
+            let left: Vec<u32> = blocks.iter().copied().collect();
+            let keep = if what == "anchors" { 1 } else { 40 };
+            left[keep..].iter().for_each(|block| store.nand_mut().set_bad(*block, true));
+            let mut store = reopened(store);
+            assert_sound(&mut store);
+            left.iter().for_each(|block| store.nand_mut().set_bad(*block, true));
+            let mut store = reopened(store);
+            let problems = store.check(true).unwrap().problems;
+            assert!(
+                problems.len() == 1 && problems[0].contains("no change can be kept"),
+                "{at}: {problems:?}"
+            );
+            assert!(contents(&mut store) == model, "{at}");
+            let id = store.create(0);
+            let changed =
+                id.and_then(|id| store.write(id, 0, Content::Bytes(&[1; 300]))).and_then(|()| store.close());
+            assert!(changed.is_err(), "{at}");
+        }
+    }
+}
