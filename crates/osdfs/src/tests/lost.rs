@@ -280,3 +280,16 @@ fn names_of_what_was_removed_by_another_name_can_be_removed_and_replaced() {
     let found = is_right(store, "removed by another name");
     assert!(found.contains_key("/third") && !found.contains_key("/fourth"), "{found:?}");
 }
+
+#[test]
+fn what_a_repair_gives_new_times_has_those_of_the_repair() {
+    let (mut store, before) = without_its_leaf(3);
+    let now = Live::wall_clock().sec;
+    repair(&mut store, true).unwrap();
+    let objects = store.readable_objects().unwrap();
+    assert_eq!(objects.len(), before.len() + 2);
+    for id in objects {
+        let stat = store.stat(id).unwrap();
+        assert!(stat.created.sec >= now && stat.changed.sec >= now, "object {id}: {stat:?}");
+    }
+}

@@ -109,7 +109,7 @@ fn where_commits_are_lost_the_names_that_come_back_are_those_of_one_tree() {
             Ok(store) => store,
             Err(_) => {
                 refused += 1;
-                Store::rebuild(damaged().unwrap().0, options()).unwrap().0
+                Store::rebuild(damaged().unwrap().0, options(), Live::wall_clock().into()).unwrap().0
             }
         };
         repaired += usize::from(!repair(&mut store, true).unwrap().is_empty());
