@@ -455,6 +455,15 @@ fn a_damaged_page_of_a_file_in_an_object_store_is_named_and_is_that_files_alone(
     ended(&parts.run(&["fsck"], &[]), 4, &[&object, "not clean"]);
     ended(&parts.run(&["fsck", "--yes"], &[]), 4, &[&object, "not clean"]);
     parts.works_on(&mut all, &["old7"], case);
+    // Nothing is made of what cannot be read as a whole.
+    let [one, tree] = ["one", "tree"].map(|name| parts.at(name));
+    for (source, target) in [("/old7", &one), ("/", &tree)] {
+        let got = parts.run(&["get"], &[source, target.to_str().unwrap()]);
+        assert_eq!(got.status.code(), Some(1), "{}", err(&got));
+        assert!(err(&got).contains(&object), "{}", err(&got));
+    }
+    assert!(!one.exists());
+    all.keys().for_each(|name| assert_eq!(tree.join(name).exists(), name != "old7", "{name}"));
     let mounted = parts.mount();
     assert_eq!(fs::read(mounted.path().join("old7")).unwrap_err().raw_os_error(), Some(UNCLEAN));
     fs::remove_file(mounted.path().join("old7")).unwrap();

@@ -277,13 +277,19 @@ impl Anchors {
         Err(Error::invalid("there is no object store on this flash"))
     }
 
-    /// Whether a block has a format record of a store, if not an anchor.
+    /// Whether a block has a format record of a store, or a segment says what it holds, if there is no anchor.
     fn are_lost(flash: &mut Flash) -> bool {
-        (0..flash.segments().min(ANCHOR_SEARCH)).any(|block| {
+        let is_told = (0..flash.segments().min(ANCHOR_SEARCH)).any(|block| {
             let addr = flash.addr(block, 0);
             let page = flash.read(addr, PageKind::Format);
             page.is_ok_and(|page| FormatRecord::read(&page).is_ok())
-        })
+        });
+        is_told || Self::segment_blocks(flash).is_ok()
+    }
+
+    /// Whether no block for anchors can be written any more.
+    pub fn are_bad(&self, flash: &Flash) -> bool {
+        (0..self.count).all(|block| flash.raw_is_bad(block))
     }
 
     /// Segments at the beginning that hold anchors.

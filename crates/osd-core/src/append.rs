@@ -446,12 +446,13 @@ impl Media {
                     open.next = open.next.max(self.flash.index_of(*addr) + 1);
                 }
             }
-            let used = self.segments.get(open.segment).state;
-            let ends = open.next >= self.flash.pages_per_segment();
-            if used == State::Bad || ends {
+            let pages = self.flash.pages_per_segment();
+            if self.segments.get(open.segment).state == State::Bad || open.next >= pages {
                 continue;
             }
-            if self.flash.is_blank(self.flash.addr(open.segment, open.next)).unwrap_or(false) {
+            // Whoever wrote since passed over pages of bad blocks: one that is blank says nothing of those behind it.
+            let is_blank = |index| self.flash.is_blank(self.flash.addr(open.segment, index)).unwrap_or(false);
+            if (open.next..pages).all(is_blank) {
                 self.segments.set_used(&self.flash, open.segment, State::Open);
                 self.open[stream] = Some(open);
             }

@@ -80,6 +80,7 @@ impl Store {
                 checked.objects
             ));
         }
+        self.check_blocks(&mut checked);
         self.check_extents(&extents, &mut checked);
         if whole {
             for (object, said) in says {
@@ -103,6 +104,26 @@ impl Store {
             }
         }
         Ok(checked)
+    }
+
+    /// Checks that enough blocks are good for the next change.
+    fn check_blocks(&self, checked: &mut Checked) {
+        let media = &self.index.media;
+        if self.checkpoints.has_no_anchor_block(&media.flash) {
+            let why = "all blocks for anchors are bad: what it holds can be read, and no change can be kept";
+            checked.problems.push(why.into());
+        }
+        let (all, segments) = (media.kept()..media.segments.count() as u32, &media.segments);
+        let (bad, good): (Vec<u32>, Vec<u32>) =
+            all.clone().partition(|number| segments.get(*number).state == State::Bad);
+        let is_empty = |number: &&u32| segments.alive_in(**number) == 0;
+        if !bad.is_empty() && good.iter().filter(is_empty).count() <= self.least_segments() {
+            checked.problems.push(format!(
+                "{} of {} segments are in bad blocks, and too few are left: what it holds can be read, and no change can be kept",
+                bad.len(),
+                all.len()
+            ));
+        }
     }
 
     fn check_extents(&self, extents: &[(Key, Extent)], checked: &mut Checked) {

@@ -214,6 +214,11 @@ impl Checkpoints {
         self.anchors.kept()
     }
 
+    /// Whether no block for anchors can be written any more.
+    pub fn has_no_anchor_block(&self, flash: &Flash) -> bool {
+        self.anchors.are_bad(flash)
+    }
+
     /// The next checkpoint writes the whole node table, of so many nodes.
     pub fn renew_all(&mut self, nodes: usize, per_table: usize) {
         self.dirty.extend(0..nodes.div_ceil(per_table) as u32);

@@ -47,7 +47,7 @@ impl Store {
         let tables = self.index.tree.table_len() as u64 * 8;
         let accesses = if self.journal_is_crowded() { self.access.renewed_bytes() } else { 0 };
         // What waits may be more than a buffer-full where room is given back.
-        let waiting = if self.giving > 0 { self.buffer.cost() } else { 0 };
+        let waiting = if self.is_giving() { self.buffer.cost() } else { 0 };
         ((nodes + items + tables + accesses + waiting) * 9 / 8).div_ceil(self.index.media.segment_bytes())
             as usize
             + 1
@@ -55,7 +55,7 @@ impl Store {
 
     /// Free segments that nothing but a commit, a checkpoint and the cleaner may use.
     pub(super) fn reserve(&self) -> usize {
-        if self.giving > 0 {
+        if self.is_giving() {
             // Cleaning what is nearly full costs room before it gains some: not as long as there is enough.
             return self.least_segments() + GIVING_SEGMENTS_LEAST;
         }
@@ -64,7 +64,7 @@ impl Store {
     }
 
     /// Free segments with which a checkpoint can be made and a segment cleaned.
-    fn least_segments(&self) -> usize {
+    pub(super) fn least_segments(&self) -> usize {
         self.checkpoint_segments() + self.placement.streams_now()
     }
 
@@ -104,7 +104,7 @@ impl Store {
             stuck = if self.index.media.segments.free() > most { 0 } else { stuck + 1 };
             most = most.max(self.index.media.segments.free());
             if stuck > 4 {
-                let kept = if self.giving > 0 { 0 } else { GIVING_SEGMENTS };
+                let kept = if self.is_giving() { 0 } else { GIVING_SEGMENTS };
                 let enough = self.index.media.segments.free() > self.least_segments() + kept;
                 return if enough { Ok(()) } else { Err(Error::NoSpace("the object store's flash is full")) };
             }
@@ -355,7 +355,7 @@ impl Index {
     }
 
     /// What can be read of `len` bytes of the flash at `at`, which are an object's from `key` on.
-    fn readable(&mut self, key: Key, len: u64, at: u64) -> Result<Vec<Piece>> {
+    pub(super) fn readable(&mut self, key: Key, len: u64, at: u64) -> Result<Vec<Piece>> {
         let offset = key.fork().map_or(0, |(_, offset)| offset);
         let page_bytes = self.media.flash.page_bytes() as u64;
         let (mut pieces, mut done) = (Vec::<Piece>::new(), 0);

@@ -275,6 +275,8 @@ pub struct Store {
     /// Operations that belong together are under way; so many of them give room back.
     held: u32,
     giving: u32,
+    /// A repair is under way.
+    mending: bool,
     /// Why nothing can be changed any more.
     failed: Option<String>,
     /// Objects of which something could not be written out when that was tried last.
@@ -378,7 +380,7 @@ impl Store {
             }
             self.make_room()?;
         }
-        if bytes > 0 && self.giving == 0 {
+        if bytes > 0 && !self.is_giving() {
             let capacity = self.capacity();
             if capacity.used + bytes > capacity.total {
                 return Err(Error::NoSpace("the object store is full"));

@@ -1,7 +1,8 @@
 //! Mending the index: what `fsck` does where nodes of the tree cannot be read.
 //!
 //! 1. Every node that the table names is read. An inner node that cannot be read is made again from the nodes below
-//!    it, which no other node names; nothing is lost by that. A leaf is replaced by an empty one.
+//!    it, which no other node names; nothing is lost by that, also where those above it cannot be read, either. A leaf is
+//!    replaced by an empty one.
 //! 2. Of what lay in such a leaf the segments' summaries say which bytes of which object were written where, and in
 //!    which order. The newest of them fill whatever nothing else maps. An object whose onode was lost gets a new one,
 //!    as long as its bytes reach; its times and attributes are gone.
@@ -18,7 +19,6 @@ use super::flash::Flash;
 use super::layout::{Extent, Fork, Key, OBJECT_BYTES_MAX, Onode, PageKind, Value};
 use super::node::Node;
 use super::recover::checked;
-use super::segments::State;
 use super::summary::{LogEntry, bytes_beside};
 use super::tree::{ROOT, Tree};
 use super::{Store, is_damage};
@@ -71,8 +71,8 @@ const END: Key = Key { object: u64::MAX, place: u64::MAX };
 /// What is known of a node.
 struct Seen {
     level: u8,
-    /// Its first key, of a leaf.
-    first: Option<Key>,
+    /// Its first and last key, of a leaf.
+    span: Option<(Key, Key)>,
     children: Vec<(Key, u32)>,
 }
 
@@ -119,9 +119,87 @@ impl Survey {
         }
     }
 
-    /// Whether the items of a leaf are gone.
+    /// Whether the items of a leaf are gone, or may be.
     fn loses(&self) -> bool {
-        self.unreadable.iter().any(|id| self.level_of(*id).is_none_or(|level| level == 0))
+        !self.plan().lost.is_empty()
+    }
+
+    /// What is to take the place of the nodes that cannot be read.
+    ///
+    /// Nodes that nothing names are put together by their levels and keys, those on the lowest level first: what has none of
+    /// the level above beside it gets one that is made. Each of these stands for a node at least that cannot be read and that
+    /// nothing names; what is left of those may have been leaves, which were between other leaves then.
+    fn plan(&self) -> Plan {
+        let (mut plan, mut taken) = (Plan::default(), BTreeSet::new());
+        let is_unnamed = |id: &u32| *id != ROOT && !self.parents.contains_key(id);
+        plan.unnamed = self.unreadable.iter().copied().filter(is_unnamed).collect();
+        let mut named: Vec<(u8, u32)> =
+            self.unreadable.iter().filter_map(|id| Some((self.level_of(*id)?, *id))).collect();
+        named.sort_unstable();
+        let (mut made, mut above) = (0, Vec::new());
+        for (level, id) in named {
+            let bounds = self.bounds(id);
+            let mut by_level: Vec<Vec<(Key, Built)>> = (0..level).map(|_| Vec::new()).collect();
+            for (orphan, seen) in self.orphans().filter(|(_, seen)| seen.level < level) {
+                match self.first_key(orphan) {
+                    Some(key) if (bounds.0..bounds.1).contains(&key) && taken.insert(orphan) => {
+                        by_level[usize::from(seen.level)].push((key, Built::There(orphan)));
+                    }
+                    None if seen.level == 0 => drop(plan.empty.insert(orphan)),
+                    _ => {}
+                }
+            }
+            let mut children = Vec::new();
+            for mut nodes in by_level {
+                let mut below = std::mem::take(&mut children);
+                nodes.sort_by_key(|node| node.0);
+                // What is below, and has none of these beside it, is below one that cannot be read.
+                let mut run: Vec<(Key, Built)> = Vec::new();
+                for node in nodes {
+                    let rest = below.split_off(below.partition_point(|one: &(Key, Built)| one.0 < node.0));
+                    run.append(&mut below);
+                    below = rest;
+                    if let Some(first) = run.first().map(|first| first.0) {
+                        children.push((first, Built::Made(std::mem::take(&mut run))));
+                        made += 1;
+                    }
+                    children.push(node);
+                }
+                if let Some(first) = below.first().map(|first| first.0) {
+                    children.push((first, Built::Made(below)));
+                    made += 1;
+                }
+            }
+            if level == 0 {
+                plan.lost.push(bounds);
+            } else {
+                above.push(bounds);
+            }
+            plan.nodes.push(Planned { id, level, children });
+        }
+        if made < plan.unnamed.len() {
+            plan.lost.extend(above.into_iter().flat_map(|bounds| self.gaps(bounds)));
+        }
+        plan
+    }
+
+    /// The keys between the leaves of a range that are not below one node which names all there is between them.
+    fn gaps(&self, bounds: Lost) -> Vec<Lost> {
+        let in_bounds = |(first, _): &(Key, Key)| (bounds.0..bounds.1).contains(first);
+        let leaves = self.nodes.iter().filter_map(|(id, seen)| Some((seen.span.filter(in_bounds)?, *id)));
+        let mut leaves: Vec<((Key, Key), u32)> = leaves.collect();
+        leaves.sort_unstable();
+        let (mut gaps, mut from, mut before) = (Vec::new(), bounds.0, None);
+        for ((first, last), id) in leaves {
+            let parent = self.parents.get(&id).map(|(parent, _)| *parent);
+            if parent.is_none() || parent != before {
+                gaps.push((from, first));
+            }
+            (from, before) = (Key { place: last.place.saturating_add(1), ..last }, parent);
+        }
+        gaps.push((from, bounds.1));
+        gaps.retain(|(low, high)| low < high);
+        gaps
     }
 
     /// The keys that belong to a node, as far as what names it says.
@@ -149,15 +227,42 @@ impl Survey {
         let mut waiting = vec![(id, usize::from(u8::MAX))];
         while let Some((id, left)) = waiting.pop() {
             let Some(seen) = self.nodes.get(&id) else { continue };
-            if seen.first.is_some() {
-                return seen.first;
+            if let Some((first, _)) = seen.span {
+                return Some(first);
             }
             if left > 0 {
                 waiting.extend(seen.children.iter().rev().map(|child| (child.1, left - 1)));
             }
         }
-        None
+        // Of one whose leaves cannot be read, either.
+        self.nodes.get(&id)?.children.first().map(|child| child.0)
     }
+}
+
+/// What is to be done about nodes that cannot be read.
+#[derive(Default)]
+struct Plan {
+    nodes: Vec<Planned>,
+    /// Those that nothing names: what is below them has other nodes above it.
+    unnamed: BTreeSet<u32>,
+    /// Leaves without anything, that nothing names.
+    empty: BTreeSet<u32>,
+    /// What may have been in leaves that cannot be read.
+    lost: Vec<Lost>,
+}
+
+/// A node that is made again.
+struct Planned {
+    id: u32,
+    level: u8,
+    children: Vec<(Key, Built)>,
+}
+
+/// A child of one.
+enum Built {
+    There(u32),
+    /// It is made, too, over these.
+    Made(Vec<(Key, Built)>),
 }
 
 impl Seen {
@@ -166,8 +271,9 @@ impl Seen {
             true => Vec::new(),
             false => (0..node.len()).map(|index| (node.key(index), node.child(index))).collect(),
         };
-        let first = if node.is_leaf() { node.first_key() } else { None };
-        Seen { level: node.level, first, children }
+        let first = node.first_key().filter(|_| node.is_leaf());
+        let span = first.map(|first| (first, node.key(node.len() - 1)));
+        Seen { level: node.level, span, children }
     }
 }
 
@@ -184,49 +290,69 @@ impl Tree {
         // No tree has more nodes than the flash has pages.
         let most = flash.segments().saturating_mul(flash.pages_per_segment());
         survey.unreadable.retain(|id| *id < most);
-        let mut lost = Vec::new();
         for id in survey.unreadable.iter().copied() {
             self.claim(id);
         }
-        for id in survey.unreadable.iter().copied() {
-            let Some(level) = survey.level_of(id) else {
-                self.give_up_lost(id);
-                continue;
-            };
-            let bounds = survey.bounds(id);
-            let mut children = Vec::new();
-            for (orphan, seen) in survey.orphans().filter(|(_, seen)| seen.level + 1 == level) {
-                match survey.first_key(orphan) {
-                    Some(key) if (bounds.0..bounds.1).contains(&key) => children.push((key, orphan)),
-                    None if seen.level == 0 => self.give_up_lost(orphan),
-                    _ => {}
-                }
-            }
-            children.sort_unstable();
-            // Below an inner node that cannot be read there may be leaves that cannot, either.
-            let leaves =
-                survey.unreadable.iter().any(|other| !survey.parents.contains_key(other) && *other != id);
-            if level == 0 || leaves {
-                lost.push(bounds);
-            }
-            self.replace(id, level, &children);
+        let plan = survey.plan();
+        plan.unnamed.iter().chain(&plan.empty).for_each(|id| self.give_up_lost(*id));
+        for Planned { id, level, children } in plan.nodes {
+            self.replace(id, level, children);
         }
-        Ok((survey.unreadable.len(), lost))
+        Ok((survey.unreadable.len(), plan.lost))
     }
 
     /// Puts a node over `children`, or an empty one, in the place of one that cannot be read.
-    fn replace(&mut self, id: u32, level: u8, children: &[(Key, u32)]) {
-        let node = match (level, children) {
-            (0, _) => Node::empty_leaf(),
-            (_, []) => {
-                let below = self.add(Node::empty_leaf());
-                let top =
-                    (1..level).fold(below, |below, level| self.add(Node::inner(level, &[(FIRST, below)])));
-                Node::inner(level, &[(FIRST, top)])
+    fn replace(&mut self, id: u32, mut level: u8, children: Vec<(Key, Built)>) {
+        if level == 0 {
+            return self.put_node(id, Node::empty_leaf());
+        }
+        let mut children = self.place(level, children);
+        if children.is_empty() {
+            let below = self.add(Node::empty_leaf());
+            let top = (1..level).fold(below, |below, level| self.add(Node::inner(level, &[(FIRST, below)])));
+            children.push((FIRST, top));
+        }
+        loop {
+            let mut nodes = self.pack(level, &children);
+            if nodes.len() == 1 {
+                return nodes.into_iter().for_each(|(_, node)| self.put_node(id, node));
             }
-            _ => Node::inner(level, children),
-        };
-        self.put_node(id, node);
+            // There are more of them than one node has places for.
+            children = nodes.drain(..).map(|(key, node)| (key, self.add(node))).collect();
+            level += 1;
+        }
+    }
+
+    /// Makes what is not there of the children of a node on a level.
+    fn place(&mut self, level: u8, children: Vec<(Key, Built)>) -> Vec<(Key, u32)> {
+        let mut placed = Vec::new();
+        for (key, child) in children {
+            match child {
+                Built::There(id) => placed.push((key, id)),
+                Built::Made(below) => {
+                    let below = self.place(level - 1, below);
+                    let nodes = self.pack(level - 1, &below);
+                    placed.extend(nodes.into_iter().map(|(key, node)| (key, self.add(node))));
+                }
+            }
+        }
+        placed
+    }
+
+    /// Inner nodes over `children`, in order, each as full as it can be.
+    fn pack(&self, level: u8, children: &[(Key, u32)]) -> Vec<(Key, Node)> {
+        let mut nodes = Vec::<(Key, Node)>::new();
+        for (key, child) in children {
+            if let Some((_, last)) = nodes.last_mut() {
+                last.insert_child(last.len(), *key, *child);
+                if last.bytes() <= self.node_bytes_max() {
+                    continue;
+                }
+                last.remove(last.len() - 1);
+            }
+            nodes.push((*key, Node::inner(level, &[(*key, *child)])));
+        }
+        nodes
     }
 }
 
@@ -245,8 +371,7 @@ impl Index {
     fn written(&mut self, lost: &[Lost], everywhere: bool) -> Result<Vec<Written>> {
         let mut all = Vec::new();
         for number in 0..self.media.segments.count() as u32 {
-            let segment = self.media.segments.get(number);
-            let is_used = matches!(segment.state, State::Closed | State::Open) && segment.live_bytes > 0;
+            let is_used = self.media.segments.get(number).live_bytes > 0;
             if number < self.media.kept() || !is_used && !everywhere {
                 continue;
             }

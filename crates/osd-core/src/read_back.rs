@@ -65,16 +65,17 @@ impl Media {
         }
         let (mut all, mut data, mut so_far) = (Vec::new(), Vec::new(), Vec::new());
         let page_bytes = self.flash.page_bytes() as u32;
+        let serial = self.serial_of(segment)?;
         for index in 0..self.flash.pages_per_segment() {
             let addr = self.flash.addr(segment, index);
             if self.flash.is_bad(addr) && !self.flash.is_programmed(addr) {
                 continue;
             }
-            let kind = match self.flash.read_tag(addr) {
+            let tag = match self.flash.read_tag(addr) {
                 Err(why) if is_damage(&why) => None,
-                tag => tag?.map(|tag| tag.kind),
+                tag => tag?,
             };
-            match kind {
+            match tag.filter(|tag| !self.is_left_over(addr, tag, serial)).map(|tag| tag.kind) {
                 Some(PageKind::Data) => data.push(index),
                 Some(PageKind::Pieces) => {
                     let Some(page) = readable(self.flash.read(addr, PageKind::Pieces))? else { continue };
@@ -120,6 +121,7 @@ impl Media {
     pub(super) fn summary(&mut self, segment: u32) -> Result<Option<Vec<LogEntry>>> {
         let mut index = self.flash.pages_per_segment();
         let mut parts: Vec<Vec<u8>> = Vec::new();
+        let serial = self.serial_of(segment)?;
         while index > 0 {
             index -= 1;
             let addr = self.flash.addr(segment, index);
@@ -132,6 +134,7 @@ impl Media {
             };
             match tag {
                 None if parts.is_empty() => continue,
+                Some(tag) if self.is_left_over(addr, &tag, serial) => continue,
                 Some(tag) if tag.kind == PageKind::Summary => {}
                 _ => return Ok(None),
             }
@@ -175,8 +178,9 @@ impl Media {
         let (Some(log), Some(access)) = (starts.first(), starts.last()) else { return Ok(Vec::new()) };
         let first = log.serial.min(access.serial);
         let mut found = Vec::new();
-        for segment in 0..self.segments.count() as u32 {
-            if self.segments.get(segment).state == State::Bad || self.serial_of(segment)? < first {
+        // What is in a bad block can be read.
+        for segment in self.kept()..self.segments.count() as u32 {
+            if self.serial_of(segment)? < first {
                 continue;
             }
             for index in 0..self.flash.pages_per_segment() {
@@ -251,7 +255,14 @@ impl Media {
         Ok(None)
     }
 
-    /// The number of the use of a segment, as the first two pages have it that can be read; 0 if they have none.
+    /// Whether a page is of an earlier use of its segment than the one with this number: a block that could not be erased is bad,
+    /// and keeps what was on it.
+    fn is_left_over(&self, addr: Addr, tag: &PageTag, serial: u64) -> bool {
+        tag.serial < serial && self.flash.is_bad(addr)
+    }
+
+    /// The number of the use of a segment, as the first two pages have it that can be read, and those of bad blocks; 0 if they
+    /// have none.
     fn serial_of(&mut self, segment: u32) -> Result<u64> {
         let mut serial = 0;
         let mut pages = 0;
@@ -266,7 +277,7 @@ impl Media {
                 Err(why) => return Err(why),
                 Ok(tag) => serial = serial.max(tag.map_or(0, |tag| tag.serial)),
             }
-            pages += 1;
+            pages += u32::from(!self.flash.is_bad(addr));
             if pages == 2 {
                 break;
             }

@@ -99,6 +99,37 @@ impl Store {
         self.look_up(id.0, Fork::Data, offset, len)
     }
 
+    /// What can be read of an object before byte `end`, in order: the places of stretches of it, and their bytes. What cannot
+    /// be read, or was never written, is in none.
+    ///
+    /// Cost: each page is read once. Memory: all that is given back.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`](bimetal_base::Error::NotFound); the index cannot be read; those of the flash.
+    pub fn peek_past(&mut self, id: ObjectId, end: u64) -> Result<Vec<(u64, Vec<u8>)>> {
+        let onode = self.index.onode(id.0)?;
+        let end = self.size_of(id.0, &onode).min(end);
+        let mut all = Vec::new();
+        for (from, extent) in self.index.overlapping(id.0, Fork::Data, 0, end)? {
+            if extent.is_reserved() {
+                continue;
+            }
+            let last = (from + u64::from(extent.len)).min(end);
+            for (first, last) in uncovered(self.buffer.get(id.0, Fork::Data), from, last) {
+                let key = Key::extent(id.0, Fork::Data, first);
+                let read = self.index.readable(key, last - first, extent.at + (first - from))?;
+                all.extend(read.into_iter().map(|piece| (piece.offset, piece.bytes)));
+            }
+        }
+        for piece in self.buffer.get(id.0, Fork::Data).iter().flat_map(|dirty| &dirty.pieces) {
+            let len = piece.bytes.len().min(end.saturating_sub(piece.offset) as usize);
+            all.push((piece.offset, piece.bytes[..len].to_vec()));
+        }
+        all.retain(|(_, bytes)| !bytes.is_empty());
+        all.sort_unstable_by_key(|piece| piece.0);
+        Ok(all)
+    }
+
     /// Looks up a range of a fork that is within it.
     pub(super) fn look_up(&mut self, object: u64, fork: Fork, offset: u64, len: u64) -> Result<Reading> {
         let model = self.index.media.flash.nand().profile().model.clone();

@@ -31,6 +31,7 @@ use super::segments;
 use super::summary::LogEntry;
 use super::tree::{NOWHERE, ROOT, Tree};
 use super::{Options, Store, access, is_damage};
+use bimetal_base::time::Time;
 use bimetal_base::{Error, Result};
 use bimetal_media::nand::Nand;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -298,14 +299,16 @@ fn forget_stale(by_id: &mut FxHashMap<u32, &Version>, reached: &BTreeSet<u32>) {
 
 impl Store {
     /// Puts a store together again that does not open, and makes checkpoints of it; what was done, which names each object of
-    /// which not all came back as it was.
+    /// which not all came back as it was. It is done at `now`, which the times of objects are that have no others left.
     ///
     /// # Errors
     /// [`Error::Invalid`] if nothing of a store is there; [`Error::Unsupported`] if it is of another version; those of the
     /// flash. Nothing is lost by them.
-    pub fn rebuild(nand: Nand, options: Options) -> Result<(Store, Vec<Mended>)> {
+    pub fn rebuild(nand: Nand, options: Options, now: Time) -> Result<(Store, Vec<Mended>)> {
         super::recover::check_array(&nand)?;
-        Store::rebuild_on(Flash::new(nand, 1), options)
+        let mut flash = Flash::new(nand, 1);
+        flash.now = now;
+        Store::rebuild_on(flash, options)
     }
 
     /// The same on a flash that is seen with one block a segment.

@@ -10,7 +10,8 @@
 //! What was found damaged on the way is kept for [`Store::check`] to name.
 //!
 //! Nothing is written before the first change; that one begins with a checkpoint, unless the store was closed.
-//! Cost: the checkpoint itself; after a power cut two spare areas a segment, and those of the pages since the checkpoint.
+//! Cost: the checkpoint itself, and the spare areas of what is left of open segments; after a power cut two spare areas a segment, and
+//! those of the pages since the checkpoint.
 
 use super::anchors::{Anchor, Anchors};
 use super::append::Media;
@@ -132,6 +133,7 @@ impl Store {
             next_object: state.next_object,
             held: 0,
             giving: 0,
+            mending: false,
             failed: None,
             unsaid: Vec::new(),
             damage: Vec::new(),

@@ -122,6 +122,11 @@ impl Tree {
         (page_bytes - HEADER_BYTES) / 4
     }
 
+    /// Bytes of items that a node has room for.
+    pub fn node_bytes_max(&self) -> usize {
+        self.capacity
+    }
+
     /// Nodes that have no page yet, and will take one each.
     pub fn unplaced(&self) -> usize {
         self.unplaced

@@ -79,6 +79,19 @@ impl Store {
         held
     }
 
+    /// Runs changes that are a repair, each by itself: they may use the room that other operations must leave, too.
+    pub fn mending<T>(&mut self, work: impl FnOnce(&mut Store) -> T) -> T {
+        let before = std::mem::replace(&mut self.mending, true);
+        let done = work(self);
+        self.mending = before;
+        done
+    }
+
+    /// Whether what is under way may use the room that other operations must leave.
+    pub(super) fn is_giving(&self) -> bool {
+        self.giving > 0 || self.mending
+    }
+
     fn hold_now(&mut self) {
         self.held += 1;
         self.index.steps.depth += 1;

@@ -33,7 +33,8 @@ pub fn check(store: &mut Store) -> Result<Checked> {
         return Ok(checked);
     }
     let mut names = Counts::default();
-    let mut waiting = vec![(ROOT, ROOT), (NAMELESS, NAMELESS)];
+    // What has a name is known before what has none is looked at.
+    let mut waiting = vec![(NAMELESS, NAMELESS), (ROOT, ROOT)];
     names.insert(ROOT, 2);
     names.insert(NAMELESS, 2);
     while let Some((object, parent)) = waiting.pop() {
@@ -94,6 +95,14 @@ impl Checked {
         waiting: &mut Vec<(u64, u64)>,
     ) -> Result<()> {
         for (name, target, _) in dir.after(0) {
+            if object == NAMELESS && (names.contains_key(&target.object) || !target.can_be_nameless(name)) {
+                let name = String::from_utf8_lossy(name);
+                self.problems.push(format!(
+                    "directory {object}, of what has no name: '{name}', object {}: it has one, or is another object",
+                    target.object
+                ));
+                continue;
+            }
             let is_first = !names.contains_key(&target.object);
             let is_dir = target.kind == Kind::Dir;
             let counted = if object == NAMELESS { 0 } else { 1 };

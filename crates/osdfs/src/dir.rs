@@ -7,6 +7,7 @@
 //! A directory that is used is in memory whole. Cost: O(1) a look-up, one small write a change.
 
 use super::inode::{kind_of, number_of};
+use super::{NAMELESS, ROOT, names};
 use bimetal_base::{Error, Result};
 use bimetal_osd_core::{Content, ObjectId, Store};
 use bimetal_vfs::Kind;
@@ -21,6 +22,14 @@ pub(super) const HEADER: usize = 10;
 pub(super) struct Target {
     pub object: u64,
     pub kind: Kind,
+}
+
+impl Target {
+    /// Whether an entry under this name in the directory of what has no name can be right: it is the number of an object that
+    /// had a name.
+    pub fn can_be_nameless(&self, name: &[u8]) -> bool {
+        ![ROOT, NAMELESS].contains(&self.object) && name == self.object.to_string().as_bytes()
+    }
 }
 
 /// A directory in memory.
@@ -46,10 +55,17 @@ impl Dir {
         let corrupt = |why: &str, at: u64| {
             Error::corrupt(format!("directory, object {object}"), why, format!("byte {at}"))
         };
-        // Every byte of it was written.
-        let len = usize::try_from(size).ok().filter(|_| size <= store.capacity().total);
-        let len = len.ok_or_else(|| corrupt("it is longer than all there is room for", size))?;
-        let bytes = store.peek(id, 0, len)?;
+        // Every byte of it was written, to a part that has room for it.
+        let mut written = 0;
+        store.stored(id, 0, &mut |from, to| {
+            let follows = from <= written;
+            written = if follows { to.max(written) } else { written };
+            follows
+        })?;
+        if size > written || size > store.nand().geometry().bytes() {
+            return Err(corrupt("not all that it should hold was written", written));
+        }
+        let bytes = store.peek(id, 0, size as usize)?;
         let mut dir = Dir { end: size, ..Dir::default() };
         let mut rest = &bytes[..];
         while !rest.is_empty() {
@@ -64,6 +80,7 @@ impl Dir {
             }
             let kind = kind_of(entry[8]).ok_or_else(|| corrupt("an entry is of no kind", at))?;
             let name: Box<[u8]> = entry[HEADER..].into();
+            names::check(&name).map_err(|_| corrupt("an entry's name can be none", at))?;
             if dir.places.insert(name.clone(), at).is_some() {
                 return Err(corrupt("two entries have the same name", at));
             }

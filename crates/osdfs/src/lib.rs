@@ -480,7 +480,11 @@ impl FileSystem for OsdFs {
                 }
                 _ => state.find(parent.0, name)?.object,
             };
-            state.held(found)
+            state.held(found).map_err(|why| match why {
+                // It was removed by another of its names while nobody could tell how many it had.
+                Error::Stale => Error::corrupt("a name", "what it led to is gone", format!("object {found}")),
+                why => why,
+            })
         })
     }
 

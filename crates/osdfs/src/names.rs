@@ -13,11 +13,12 @@ use rustc_hash::FxHashSet;
 /// As many as ext4 allows.
 const LINKS_MAX: u32 = 65_000;
 
-/// Refuses what can be no name of anything new.
+/// Refuses what can be no name of anything.
 pub(super) fn check(name: &[u8]) -> Result<()> {
     match name {
         _ if name.len() > NAME_MAX => Err(Error::NameTooLong),
         b"" | b"." | b".." => Err(Error::BadArgument),
+        _ if name.iter().any(|byte| [0, b'/'].contains(byte)) => Err(Error::BadArgument),
         _ => Ok(()),
     }
 }
@@ -105,18 +106,22 @@ impl State {
 
     pub(super) fn rmdir(&mut self, dir: u64, name: &[u8]) -> Result<()> {
         let target = self.find(dir, name)?;
-        let len = match self.dir(target.object) {
-            Ok((entries, _)) => entries.len(),
-            // What is in it can be read where its attributes cannot.
-            Err(Error::Corrupt { .. }) => Dir::read(&mut self.store, target.object)?.len(),
-            Err(why) => return Err(why),
-        };
-        if len > 0 {
-            return Err(Error::NotEmpty);
-        }
+        self.check_empty(target.object)?;
         self.remove_entry(dir, name)?;
         self.change_links(dir, -1)?;
         self.drop_name(target)
+    }
+
+    /// Refuses a directory with something in it.
+    fn check_empty(&mut self, object: u64) -> Result<()> {
+        let len = match self.dir(object) {
+            Ok((entries, _)) => entries.len(),
+            // What is in it can be read where its attributes cannot.
+            Err(Error::Corrupt { .. }) => Dir::read(&mut self.store, object)?.len(),
+            Err(Error::Stale) => 0,
+            Err(why) => return Err(why),
+        };
+        if len > 0 { Err(Error::NotEmpty) } else { Ok(()) }
     }
 
     /// What had a name has one less.
@@ -162,7 +167,8 @@ impl State {
             return Ok(());
         }
         let name = object.to_string();
-        if self.dir(NAMELESS)?.0.get(name.as_bytes()).is_none() {
+        let Some(target) = self.dir(NAMELESS)?.0.get(name.as_bytes()) else { return Ok(()) };
+        if !self.is_nameless(name.as_bytes(), target) {
             return Ok(());
         }
         self.giving(|state| {
@@ -171,7 +177,17 @@ impl State {
         })
     }
 
-    /// Removes what nobody can hold any more. What cannot be read stays, and is no reason not to mount or unmount.
+    /// Whether what an entry of the directory of what has no name leads to says so itself, or is gone.
+    fn is_nameless(&mut self, name: &[u8], target: Target) -> bool {
+        let says = match Inode::read(&mut self.store, target.object) {
+            Ok(inode) => inode.nlink == 0,
+            Err(why) => matches!(why, Error::Stale),
+        };
+        says && target.can_be_nameless(name)
+    }
+
+    /// Removes what nobody can hold any more. What cannot be read stays, and so does what says that it has a name; it is no reason not to mount or
+    /// unmount.
     pub(super) fn remove_nameless(&mut self) -> Result<()> {
         match self.remove_readable_nameless() {
             Err(why @ Error::Corrupt { .. }) => {
@@ -187,6 +203,13 @@ impl State {
         let left: Vec<(Vec<u8>, Target)> =
             dir.after(0).map(|(name, target, _)| (name.to_vec(), target)).collect();
         for (name, target) in left {
+            if !self.is_nameless(&name, target) {
+                tracing::error!(
+                    "osd: object {} is among what has no name, and may have one; `bimetal fsck` says more",
+                    target.object
+                );
+                continue;
+            }
             self.giving(|state| {
                 state.remove_entry(NAMELESS, &name)?;
                 match state.remove_object(target.object) {
@@ -283,8 +306,8 @@ impl State {
             match (moved.kind == Kind::Dir, old.kind == Kind::Dir) {
                 (true, false) => return Err(Error::NotDir),
                 (false, true) => return Err(Error::IsDir),
-                (true, true) if self.dir(old.object)?.0.len() > 0 => return Err(Error::NotEmpty),
-                _ => {}
+                (true, true) => self.check_empty(old.object)?,
+                (false, false) => {}
             }
         }
         self.remove_entry(from.0, from.1)?;

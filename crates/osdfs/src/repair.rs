@@ -7,11 +7,13 @@
 //!    one, which it says then.
 //! 4. An object without a name gets one in the root, `lost-NUMBER`, unless a directory cannot be read: the name may
 //!    be there. What is in a directory that has none keeps its place there.
-//! 5. Inodes say how many names they have.
+//! 5. What is in the directory of what has no name and has one, or says so, is taken out of it.
+//! 6. Inodes say how many names they have.
 
 use super::dir::{Dir, Target};
 use super::inode::{Inode, Lack, has_files};
 use super::{DIRECTORY_HINT, NAMELESS, ROOT, salvage};
+use bimetal_base::runtime::Live;
 use bimetal_base::{Error, Result};
 use bimetal_osd_core::{Mended, ObjectId, Store};
 use bimetal_vfs::Kind;
@@ -28,6 +30,7 @@ pub fn repair(store: &mut Store, lossy: bool, done: &mut Vec<Mended>) -> Result<
     if !lossy && store.loses_by_repair()? {
         return Ok(());
     }
+    store.arrive(Live::wall_clock().into());
     // What says so may be gone after the repair of the store.
     let had_files = has_files(store)?;
     done.extend(store.repair()?);
@@ -36,11 +39,14 @@ pub fn repair(store: &mut Store, lossy: bool, done: &mut Vec<Mended>) -> Result<
     }
     let objects = store.readable_objects()?;
     let before = done.len();
-    let repaired = Names { lossy, ..Names::default() }.repair(store, &objects, done);
-    if done.len() > before {
-        store.flush()?;
-    }
-    repaired
+    // What is full can be repaired, too.
+    store.mending(|store| {
+        let repaired = Names { lossy, ..Names::default() }.repair(store, &objects, done);
+        if done.len() > before {
+            store.flush()?;
+        }
+        repaired
+    })
 }
 
 /// What a walk over all directories finds.
@@ -52,6 +58,8 @@ struct Names {
     closed: BTreeSet<u64>,
     /// Names of directories that say they are somewhere else.
     doubtful: VecDeque<Doubtful>,
+    /// The root, once something is named in it or loses a name there.
+    root: Option<Dir>,
     /// What costs something is done, too.
     lossy: bool,
     /// Something that would was left.
@@ -93,10 +101,12 @@ impl Names {
             self.repair_root(store, object, done)?;
             self.counts.insert(object, 2);
         }
-        self.walk(store, vec![ROOT, NAMELESS], done)?;
+        self.walk(store, vec![ROOT], done)?;
         if self.is_whole() {
             self.settle(store, done)?;
         }
+        // What has a name is known by then.
+        self.walk(store, vec![NAMELESS], done)?;
         if self.is_whole() {
             self.name_what_has_none(store, objects, done)?;
         }
@@ -184,6 +194,14 @@ impl Names {
             dir.after(0).map(|(name, target, _)| (name.to_vec(), target)).collect();
         for (name, target) in entries {
             let shown = String::from_utf8_lossy(&name).into_owned();
+            if object == NAMELESS && self.is_named(store, &name, target) {
+                dir.remove(store, object, &name)?;
+                done.push(Mended::whole(format!(
+                    "directory {object}, of what has no name: '{shown}' led to object {}, and is gone",
+                    target.object
+                )));
+                continue;
+            }
             match store.exists(ObjectId(target.object)) {
                 Ok(true) => {}
                 Ok(false) => {
@@ -236,6 +254,12 @@ impl Names {
         Ok(below)
     }
 
+    /// Whether what an entry of the directory of what has no name leads to has a name, or should have one.
+    fn is_named(&self, store: &mut Store, name: &[u8], target: Target) -> bool {
+        let says = Inode::read(store, target.object).is_ok_and(|inode| inode.nlink > 0);
+        !target.can_be_nameless(name) || self.counts.contains_key(&target.object) || says && self.is_whole()
+    }
+
     /// A directory is in another.
     fn count_dir(&mut self, object: u64, parent: u64) {
         self.counts.insert(object, 2);
@@ -246,7 +270,10 @@ impl Names {
     fn settle(&mut self, store: &mut Store, done: &mut Vec<Mended>) -> Result<()> {
         while let Some(Doubtful { parent, name, object }) = self.doubtful.pop_front() {
             if self.counts.contains_key(&object) {
-                Dir::read(store, parent)?.remove(store, parent, &name)?;
+                match parent {
+                    ROOT => self.root(store)?.remove(store, parent, &name)?,
+                    _ => Dir::read(store, parent)?.remove(store, parent, &name)?,
+                }
                 let shown = String::from_utf8_lossy(&name);
                 done.push(Mended::whole(format!(
                     "directory {parent}: '{shown}' was another name of directory {object}, and is gone"
@@ -294,6 +321,15 @@ impl Names {
         Ok(())
     }
 
+    /// The root, which is read once: nothing but what asks for it here changes it after the walk.
+    fn root(&mut self, store: &mut Store) -> Result<&mut Dir> {
+        let root = match self.root.take() {
+            Some(root) => root,
+            None => Dir::read(store, ROOT)?,
+        };
+        Ok(self.root.insert(root))
+    }
+
     /// Gives an object a name in the root.
     fn name(&mut self, store: &mut Store, object: u64, done: &mut Vec<Mended>) -> Result<()> {
         if !store.exists(ObjectId(object))? {
@@ -308,7 +344,7 @@ impl Names {
             Err(Error::Corrupt { .. }) => return Ok(()),
             inode => inode?.mode.kind,
         };
-        let mut root = Dir::read(store, ROOT)?;
+        let root = self.root(store)?;
         let names = (1..).map(|number| format!("lost-{object}.{number}"));
         let mut names = std::iter::once(format!("lost-{object}")).chain(names);
         let name = names.find(|name| root.get(name.as_bytes()).is_none()).ok_or(Error::Exists)?;

@@ -15,7 +15,7 @@ use bimetal_base::{Error, Result};
 use bimetal_osd_core::{Content, ObjectId, Store};
 use rustc_hash::FxHashSet;
 
-/// What is read at once as long as it can be.
+/// So much of the beginning of an object says whether it is a directory.
 const CHUNK: u64 = 64 << 10;
 
 /// What became of a directory that could not be read.
@@ -39,39 +39,24 @@ struct Kept {
 /// A directory's contents, as far as they can be read.
 struct Contents {
     bytes: Vec<u8>,
-    /// Ranges that cannot be read, in order.
+    /// Ranges that cannot be read, or that nobody wrote, in order.
     bad: Vec<(usize, usize)>,
 }
 
 impl Contents {
     fn of(store: &mut Store, id: ObjectId, size: u64) -> Result<Contents> {
+        // No part holds more than it has pages for.
+        let pieces = store.peek_past(id, size.min(store.nand().geometry().bytes()))?;
         let mut contents = Contents { bytes: Vec::new(), bad: Vec::new() };
-        for from in (0..size).step_by(CHUNK as usize) {
-            contents.read(store, id, (from, size.min(from + CHUNK)))?;
+        for (from, bytes) in pieces {
+            let (at, from) = (contents.bytes.len(), from as usize);
+            if from > at {
+                contents.bad.push((at, from));
+                contents.bytes.resize(from, 0);
+            }
+            contents.bytes.extend(bytes);
         }
         Ok(contents)
-    }
-
-    /// Reads a range, its halves where it cannot be read, and so on.
-    fn read(&mut self, store: &mut Store, id: ObjectId, (from, to): (u64, u64)) -> Result<()> {
-        match store.peek(id, from, (to - from) as usize) {
-            Ok(bytes) => self.bytes.extend(bytes),
-            Err(Error::Corrupt { .. }) if to - from == 1 => {
-                let at = self.bytes.len();
-                self.bytes.push(0);
-                match self.bad.last_mut().filter(|last| last.1 == at) {
-                    Some(last) => last.1 = at + 1,
-                    None => self.bad.push((at, at + 1)),
-                }
-            }
-            Err(Error::Corrupt { .. }) => {
-                let middle = from + (to - from) / 2;
-                self.read(store, id, (from, middle))?;
-                self.read(store, id, (middle, to))?;
-            }
-            Err(why) => return Err(why),
-        }
-        Ok(())
     }
 
     /// The bytes of what may be an entry, free or not.
@@ -88,8 +73,7 @@ impl Contents {
         let (head, name) = bytes.split_at(HEADER);
         let object = u64::from_le_bytes(head[..8].try_into().unwrap_or_default());
         let Some(kind) = kind_of(head[8]) else { return Ok(None) };
-        let is_name = names::check(name).is_ok() && !name.iter().any(|byte| [0, b'/'].contains(byte));
-        if !is_name || [0, ROOT, NAMELESS].contains(&object) {
+        if names::check(name).is_err() || [0, ROOT, NAMELESS].contains(&object) {
             return Ok(None);
         }
         let leads = match Inode::read(store, object) {
@@ -120,6 +104,11 @@ impl Contents {
     fn kept(&self, store: &mut Store) -> Result<Vec<Kept>> {
         let (mut kept, mut taken, mut at, mut due) = (Vec::new(), FxHashSet::default(), 0, true);
         while at < self.bytes.len() {
+            let next = self.bad.partition_point(|range| range.1 <= at);
+            if let Some((_, to)) = self.bad.get(next).filter(|range| range.0 <= at) {
+                (at, due) = (*to, false);
+                continue;
+            }
             let entry = self.entry(store, at)?.filter(|(name, _)| taken.insert(name.clone()));
             if entry.is_some() || due && self.is_free(store, at)? {
                 let to = at + self.at(at).map_or(1, <[u8]>::len);
@@ -158,7 +147,10 @@ fn entries_of(store: &mut Store, object: u64) -> Result<(bool, Vec<Entry>)> {
         Err(Error::NotFound | Error::Corrupt { .. }) => 0,
         stat => stat?.size,
     };
-    let contents = Contents::of(store, ObjectId(object), size.min(CHUNK))?;
+    let contents = match Contents::of(store, ObjectId(object), size.min(CHUNK)) {
+        Err(Error::NotFound | Error::Corrupt { .. }) => return Ok((true, Vec::new())),
+        contents => contents?,
+    };
     let (mut end, mut entries) = (0, Vec::new());
     for one in contents.kept(store)? {
         if one.from == end {
@@ -197,7 +189,7 @@ pub(super) fn mend(store: &mut Store, object: u64) -> Result<Salvaged> {
 fn mend_now(store: &mut Store, object: u64) -> Result<Salvaged> {
     let id = ObjectId(object);
     let size = store.stat(id)?.size;
-    let contents = Contents::of(store, id, size.min(store.capacity().total))?;
+    let contents = Contents::of(store, id, size)?;
     let (mut stay, mut made_free, mut elsewhere) = (Vec::<Kept>::new(), Vec::new(), Vec::new());
     let (mut end, mut lost_bytes) = (0, 0);
     for one in contents.kept(store)? {

@@ -1,6 +1,7 @@
 //! Object stores by the paths of their images: making and opening, with a file system or without.
 
 use super::OsdFs;
+use bimetal_base::runtime::Live;
 use bimetal_base::units::show_size;
 use bimetal_base::{Error, Result};
 use bimetal_media::guard::{self, Role, Target};
@@ -89,7 +90,7 @@ pub fn open(nand: &Path, device: &str, writable: bool) -> Result<Store> {
 /// As [`open`]; nothing is left of a store.
 pub fn rebuild(nand: &Path, device: &str) -> Result<(Store, Vec<Mended>)> {
     let nand = Nand::open_image(nand, profile::load(device)?, true)?;
-    Store::rebuild(nand, Options::default())
+    Store::rebuild(nand, Options::default(), Live::wall_clock().into())
 }
 
 /// Opens the file system on a store.

@@ -28,7 +28,8 @@ const SET_ID: u16 = 0o6000;
 ///
 /// A directory that is there already is filled up; a file that is there is replaced once the new one is whole, unless
 /// [`guard::replaced`] refuses that, or it is itself a copy of this run; a link or device is replaced by its like only. Owners are
-/// kept when root does it, and set-ID bits only with their owner. What cannot be copied is told to the watch and counted. What can
+/// kept when root does it, and set-ID bits only with their owner. What cannot be copied is told to the watch and counted, and nothing
+/// is made of it: no part of a file whose contents cannot all be read. What can
 /// be, but not with all that belongs to it, replaces nothing; where nothing is, it is copied and told.
 pub struct Getter<'a> {
     fs: &'a dyn FileSystem,
@@ -57,25 +58,19 @@ struct First {
     state: State,
 }
 
-/// Why a file has not all of its contents.
-enum Stopped {
-    /// The volume does not give more of it.
-    Volume(Error),
-    /// The host takes no more of it, or nobody wants it any more.
-    Host(Error),
-}
-
-impl Stopped {
-    fn writing(what: &'static str) -> impl Fn(io::Error) -> Stopped {
-        move |why| Stopped::Host(Error::io(what, why))
-    }
-}
-
 /// Copies one inode with everything below it; see [`Getter`].
 pub fn get(fs: &dyn FileSystem, attr: &Attr, target: &Path, watch: &mut dyn Watch) -> Copied {
     let mut getter = Getter::new(fs, watch);
     getter.get(attr, target);
     getter.copied()
+}
+
+/// Makes a directory, unless it is there.
+fn make_dir(target: &Path) -> Result<()> {
+    match rustix::fs::mkdir(target, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(why) => Err(Error::io("making the directory", why.into())),
+    }
 }
 
 fn told(why: Errno) -> Error {
@@ -191,10 +186,6 @@ impl<'a> Getter<'a> {
         if fs::symlink_metadata(target).is_ok_and(|old| !old.is_dir()) {
             return Err(Error::NotDir);
         }
-        match rustix::fs::mkdir(target, Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(why) => return Err(Error::io("making the directory", why.into())),
-        }
         let mut names = Vec::new();
         let read = self.fs.readdir(attr.ino, 0, &mut |entry| {
             if entry.name != b"." && entry.name != b".." {
@@ -202,7 +193,13 @@ impl<'a> Getter<'a> {
             }
             true
         });
-        Ok((names, read.err()))
+        // Of what cannot be listed at all nothing is made.
+        let unread = match read {
+            Err(why) if names.is_empty() => return Err(why),
+            read => read.err(),
+        };
+        make_dir(target)?;
+        Ok((names, unread))
     }
 
     /// A directory has everything that comes into it, and gets what belongs to itself.
@@ -256,13 +253,7 @@ impl<'a> Getter<'a> {
 
     fn file(&mut self, attr: &Attr, target: &Path, replaces: bool) -> Result<Whole> {
         let made = NewFile::for_name(target)?;
-        let read = match self.contents(attr, made.file(), replaces) {
-            Ok(()) => Ok(()),
-            Err(Stopped::Host(why)) => return Err(why),
-            // What can be read of a file is worth more than nothing, and less than what it would replace.
-            Err(Stopped::Volume(why)) if replaces => return Err(why),
-            Err(Stopped::Volume(why)) => Err(why),
-        };
+        self.contents(attr, made.file(), replaces)?;
         let mut dressed = self.dress(attr, On::File(made.file()));
         if replaces {
             dressed = Ok(dressed.map_err(stays)?);
@@ -270,7 +261,7 @@ impl<'a> Getter<'a> {
         let id = looked_at(On::File(made.file())).map_err(|why| Error::io("looking at it", why))?;
         made.name(target, replaces).map_err(|why| Error::io("giving it its name", why))?;
         self.note(attr, id, target);
-        read.map(|()| dressed)
+        Ok(dressed)
     }
 
     /// Makes what has no contents.
@@ -303,14 +294,14 @@ impl<'a> Getter<'a> {
     }
 
     /// Fills a file; what takes the place of another is on the disk then.
-    fn contents(&mut self, attr: &Attr, file: &File, replaces: bool) -> Result<(), Stopped> {
+    fn contents(&mut self, attr: &Attr, file: &File, replaces: bool) -> Result<()> {
         let mut at = 0;
-        while let Some((start, end)) = self.next_data(attr, at).map_err(Stopped::Volume)? {
+        while let Some((start, end)) = self.next_data(attr, at)? {
             self.stretch(attr.ino, start, end, file)?;
             at = end;
         }
-        file.set_len(attr.size).map_err(Stopped::writing("setting the size"))?;
-        if replaces { file.sync_data().map_err(Stopped::writing("writing")) } else { Ok(()) }
+        file.set_len(attr.size).map_err(|why| Error::io("setting the size", why))?;
+        if replaces { file.sync_data().map_err(|why| Error::io("writing", why)) } else { Ok(()) }
     }
 
     fn next_data(&self, attr: &Attr, at: u64) -> Result<Option<(u64, u64)>> {
@@ -322,17 +313,17 @@ impl<'a> Getter<'a> {
         }
     }
 
-    fn stretch(&mut self, ino: Ino, start: u64, end: u64, file: &File) -> Result<(), Stopped> {
+    fn stretch(&mut self, ino: Ino, start: u64, end: u64, file: &File) -> Result<()> {
         let mut offset = start;
         while offset < end {
             if self.watch.is_over() {
-                return Err(Stopped::Host(Error::invalid("ended before it was whole")));
+                return Err(Error::invalid("ended before it was whole"));
             }
             let parts = self.fs.read(ino, offset, (end - offset).min(PIECE) as usize);
-            let parts = parts.and_then(|parts| parts.get()).map_err(Stopped::Volume)?;
+            let parts = parts.and_then(|parts| parts.get())?;
             let before = offset;
             for part in &parts {
-                file.write_all_at(part, offset).map_err(Stopped::writing("writing"))?;
+                file.write_all_at(part, offset).map_err(|why| Error::io("writing", why))?;
                 offset += part.len() as u64;
             }
             if offset == before {

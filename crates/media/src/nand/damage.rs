@@ -15,4 +15,10 @@ impl Nand {
         let put = self.payload.put(self.place(block, page), &bytes);
         put.map_err(|error| Failure::Storage(Box::new(error)))
     }
+
+    /// Says of a block that it is bad, or that it is good, as a wrong bit of what is kept of it does. Its pages are as they were.
+    #[doc(hidden)]
+    pub fn set_bad(&mut self, block: u32, bad: bool) {
+        self.blocks[block as usize].bad = bad;
+    }
 }

@@ -99,7 +99,9 @@ impl Image {
         let (channels, units, blocks) = (number(24), number(28), number(32));
         (geometry.channels, geometry.units, geometry.blocks_per_unit) = (channels, units, blocks);
         if bytes != header(&geometry) || units == 0 || blocks == 0 || units.checked_mul(blocks).is_none() {
-            return Err(wrong("it is of another NAND part; name that with --device"));
+            return Err(wrong(
+                "it is of another NAND part; name that with --device. If its header is damaged, put that of a new image of the same part and size there: its first 4096 bytes",
+            ));
         }
         if !(1..=units).contains(&channels) {
             let why = format!("it says that it has {channels} channels for {units} units");

@@ -405,3 +405,55 @@ fn contents_whose_index_is_lost_come_back_from_what_the_segments_say() {
         }
     }
 }
+
+#[test]
+fn inner_nodes_that_cannot_be_read_with_those_above_them_cost_nothing() {
+    let made = || {
+        let format = Format { segment_blocks: 1, placement: "lifetime".into() };
+        let mut store = Store::format(nand(512, |_| ()), &format, options()).unwrap();
+        let ids: Vec<ObjectId> = (0..5000).map(|_| store.create(0).unwrap()).collect();
+        for id in &ids {
+            store.set_attribute(*id, b"user.is", &[id.0 as u8; 150]).unwrap();
+            if id.0.is_multiple_of(100) {
+                store.write(*id, 0, Content::Bytes(&[1; 100])).unwrap();
+            }
+        }
+        store.close().unwrap();
+        ids.iter().filter(|id| id.0 % 5 == 1).for_each(|id| store.remove(*id).unwrap());
+        store.close().unwrap();
+        store
+    };
+    let mut whole = made();
+    let model = contents(&mut whole);
+    let mut whole = reopened(whole);
+    let mut inner = Vec::new();
+    for (id, addr) in whole.index.tree.pages().collect::<Vec<_>>() {
+        let page = whole.index.media.flash.read(addr, layout::PageKind::Node).unwrap();
+        let level = node::Node::decode(id, &page).unwrap().level;
+        assert_eq!(id == 0, level == 2, "node {id} is on level {level}");
+        if level == 1 {
+            inner.push(addr);
+        }
+    }
+    let root = Addr(whole.index.tree.addr(0));
+    assert!(inner.len() > 2, "{inner:?}");
+    let each = inner.iter().map(|addr| vec![*addr]);
+    for (number, below) in each.chain([inner.clone(), vec![inner[0], inner[1]]]).enumerate() {
+        let mut store = made();
+        for addr in below.iter().chain([&root]) {
+            store.index.media.flash.turn_bit(*addr, 99);
+        }
+        let mut store = reopened(store);
+        let is_alone = below.len() == 1;
+        assert!(store.is_mended_by_repair().unwrap() || !is_alone, "case {number}");
+        let reports = store.repair().unwrap();
+        assert!(!is_alone || reports.iter().all(|report| !report.lost), "case {number}: {reports:?}");
+        let mut store = reopened(store);
+        assert_sound(&mut store);
+        let found = contents(&mut store);
+        assert!(found == model, "case {number}: {} of {}", found.len(), model.len());
+        let id = store.create(0).unwrap();
+        store.write(id, 0, Content::Bytes(&[5; 500])).unwrap();
+        store.close().unwrap();
+    }
+}

@@ -1,5 +1,6 @@
 //! The store against a model: what it holds, and what it holds after a power cut anywhere.
 
+mod bad;
 mod damage;
 mod faults;
 mod foreign;

@@ -169,7 +169,7 @@ fn a_store_that_does_not_open_says_what_to_do() {
     }
     let why = Store::open(nand, options()).err().unwrap().to_string();
     assert!(why.contains("bimetal fsck --yes"), "{why}");
-    let blank = Store::rebuild(super::nand(96, |_| ()), options()).err().unwrap().to_string();
+    let blank = Store::rebuild(super::nand(96, |_| ()), options(), Time::ZERO).err().unwrap().to_string();
     assert!(blank.contains("no object store"), "{blank}");
 }
 

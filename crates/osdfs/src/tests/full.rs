@@ -194,3 +194,47 @@ fn a_file_system_that_is_full_in_any_way_takes_every_removal_and_gives_the_room_
         }
     }
 }
+
+#[test]
+fn a_full_file_system_is_repaired_wherever_its_index_is_damaged() {
+    for bytes in [20_000, 300_000] {
+        let full = || {
+            let fs = OsdFs::new(store(48), true).unwrap();
+            let count = filled(&fs, bytes);
+            let last = fs.lookup(fs.root(), b"f000000").unwrap().ino;
+            let mut more = 65536;
+            while more > 0 {
+                let size = fs.getattr(last).unwrap().size;
+                let written = fs.write(last, size, &vec![1; more], false).and_then(|_| fs.sync());
+                more = if written.is_ok() { more } else { more / 4 };
+            }
+            fs.sync().unwrap();
+            fs.shutdown().unwrap();
+            let mut store = fs.into_store();
+            store.close().unwrap();
+            (store, count)
+        };
+        for number in 0..6 {
+            let (mut store, count) = full();
+            if !store.spoil_index(number) {
+                assert!(number > 0);
+                break;
+            }
+            let mut store = reopened(store);
+            let at = format!("{count} files of {bytes} bytes, node {number}");
+            let reports = repair(&mut store, true).unwrap_or_else(|why| panic!("{at}: {why}"));
+            assert!(!reports.is_empty(), "{at}");
+            let mut store = reopened(store);
+            assert_eq!(repair(&mut store, true).unwrap(), [], "{at}");
+            assert_eq!(check(&mut store).unwrap(), [""; 0], "{at}");
+            let fs = OsdFs::new(store, true).unwrap_or_else(|why| panic!("{at}: {why}"));
+            let found = all(&fs);
+            assert!(found.len() as u32 * 2 > count, "{at}: {}", found.len());
+            for path in found.keys() {
+                fs.unlink(fs.root(), &path.as_bytes()[1..])
+                    .unwrap_or_else(|why| panic!("{at}: {path}: {why}"));
+            }
+            fs.sync().unwrap();
+        }
+    }
+}

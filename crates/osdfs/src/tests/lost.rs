@@ -251,3 +251,45 @@ fn what_is_in_a_leaf_that_cannot_be_read_is_named_and_the_rest_checked() {
     }
     assert!(leaves > 3, "{leaves}");
 }
+
+#[test]
+fn names_of_what_was_removed_by_another_name_can_be_removed_and_replaced() {
+    let fs = made();
+    let file = at(&fs, "/dir/file1");
+    for name in [&b"second"[..], b"third", b"fourth"] {
+        fs.link(file, fs.root(), name).unwrap();
+    }
+    fs.setxattr(file, LONG, &[9; 3000], SetXattr::Either, false).unwrap();
+    fs.forget(file, 3);
+    fs.sync().unwrap();
+    fs.shared.state.lock().store.spoil_attributes(ObjectId(file.0));
+    fs.unlink(at(&fs, "/dir"), b"file1").unwrap();
+    for name in [&b"second"[..], b"third", b"fourth"] {
+        let found = fs.lookup(fs.root(), name);
+        assert!(matches!(found, Err(Error::Corrupt { .. })), "{found:?}");
+        assert_eq!(fs.lookup_damaged(fs.root(), name).unwrap(), Some((file, Kind::File)));
+        fs.forget(file, 1);
+    }
+    fs.unlink(fs.root(), b"second").unwrap();
+    fs.rename(fs.root(), b"file0", fs.root(), b"third", Rename::Replace).unwrap();
+    // What is left of it is named, and goes with a repair.
+    let mut store = fs.into_store();
+    store.flush().unwrap();
+    assert!(check(&mut store).unwrap()[0].contains("'fourth'"));
+    repair(&mut store, true).unwrap();
+    let found = is_right(store, "removed by another name");
+    assert!(found.contains_key("/third") && !found.contains_key("/fourth"), "{found:?}");
+}
+
+#[test]
+fn what_a_repair_gives_new_times_has_those_of_the_repair() {
+    let (mut store, before) = without_its_leaf(3);
+    let now = Live::wall_clock().sec;
+    repair(&mut store, true).unwrap();
+    let objects = store.readable_objects().unwrap();
+    assert_eq!(objects.len(), before.len() + 2);
+    for id in objects {
+        let stat = store.stat(id).unwrap();
+        assert!(stat.created.sec >= now && stat.changed.sec >= now, "object {id}: {stat:?}");
+    }
+}

@@ -457,7 +457,7 @@ fn files_and_names_are_as_they_were_after_every_checkpoint_was_damaged() {
         store.spoil_checkpoints();
         let mut nand = store.into_nand();
         nand.power_on();
-        let (mut store, reports) = Store::rebuild(nand, options()).unwrap();
+        let (mut store, reports) = Store::rebuild(nand, options(), Live::wall_clock().into()).unwrap();
         assert_eq!(reports.len(), 1, "{reports:?}");
         assert_eq!(repair(&mut store, true).unwrap(), []);
         let mut store = reopened(store);

@@ -109,7 +109,7 @@ fn where_commits_are_lost_the_names_that_come_back_are_those_of_one_tree() {
             Ok(store) => store,
             Err(_) => {
                 refused += 1;
-                Store::rebuild(damaged().unwrap().0, options()).unwrap().0
+                Store::rebuild(damaged().unwrap().0, options(), Live::wall_clock().into()).unwrap().0
             }
         };
         repaired += usize::from(!repair(&mut store, true).unwrap().is_empty());
@@ -340,5 +340,120 @@ fn whatever_names_and_inodes_say_a_repair_leaves_one_tree() {
         fill(&fs, fs.root(), "after");
         fs.sync().unwrap();
         assert_eq!(check(&mut reopened(fs.into_store())).unwrap(), [""; 0], "{at}");
+    }
+}
+
+#[test]
+fn a_directory_can_be_read_and_mended_however_little_is_left_of_the_part() {
+    for spoilt in [false, true] {
+        let fs = OsdFs::new(store(64), true).unwrap();
+        let dir = make(&fs, fs.root(), "dir", &DIR);
+        for number in 0..120 {
+            fill(&fs, fs.root(), &format!("root{number}"));
+            fill(&fs, dir, &format!("dir{number}"));
+        }
+        fs.sync().unwrap();
+        fs.shutdown().unwrap();
+        let names = all(&fs);
+        let mut store = fs.into_store();
+        store.close().unwrap();
+        if spoilt {
+            store.spoil(ObjectId(dir.0), 0);
+        }
+        let unused: Vec<u32> = (0..64).filter(|block| store.nand().next_page(*block) == 0).collect();
+        for block in unused.into_iter().skip(12) {
+            store.nand_mut().set_bad(block, true);
+        }
+        let mut store = reopened(store);
+        assert_eq!(store.capacity().total, 0);
+        let mended = repair(&mut store, true).unwrap();
+        assert_eq!(mended.is_empty(), !spoilt, "{mended:?}");
+        let mut store = reopened(store);
+        assert_eq!(check(&mut store).unwrap(), [""; 0]);
+        let found = all(&OsdFs::new(store, true).unwrap());
+        let kept = names.keys().filter(|name| found.contains_key(*name)).count();
+        assert!(kept == names.len() || spoilt && kept > names.len() / 2, "{kept} of {}", names.len());
+    }
+}
+
+#[test]
+fn a_directory_that_says_it_is_longer_than_what_was_written_keeps_its_names() {
+    for size in [5000, 1 << 20, 1 << 40, 1 << 62] {
+        let fs = OsdFs::new(store(64), true).unwrap();
+        let dir = make(&fs, fs.root(), "dir", &DIR);
+        (0..50).for_each(|number| fill(&fs, dir, &format!("name{number}")));
+        fs.sync().unwrap();
+        let names = all(&fs);
+        let mut store = fs.into_store();
+        store.truncate(ObjectId(dir.0), size).unwrap();
+        store.flush().unwrap();
+        assert_eq!(check(&mut store).unwrap().len(), 1);
+        repair(&mut store, true).unwrap();
+        let found = is_right(store, &format!("{size} bytes"));
+        assert!(names.keys().all(|name| found.contains_key(name)), "{size}");
+    }
+}
+
+/// Writes an entry behind the last one of a directory, right or not.
+fn forge(store: &mut Store, dir: u64, object: u64, kind: Kind, name: &[u8]) {
+    let mut bytes = object.to_le_bytes().to_vec();
+    bytes.extend([crate::inode::number_of(kind), name.len() as u8]);
+    bytes.extend(name);
+    store.append_to(ObjectId(dir), Content::Bytes(&bytes)).unwrap();
+}
+
+#[test]
+fn nothing_that_has_a_name_is_removed_whatever_is_said_to_have_none() {
+    for case in 0..7 {
+        let fs = OsdFs::new(store(64), true).unwrap();
+        let dir = make(&fs, fs.root(), "dir", &DIR);
+        fill(&fs, dir, "inside");
+        fill(&fs, fs.root(), "file");
+        let file = fs.lookup(fs.root(), b"file").unwrap().ino.0;
+        fs.sync().unwrap();
+        let before = all(&fs);
+        let mut store = fs.into_store();
+        let (object, kind, name) = match case {
+            0 => (1, Kind::Dir, "1".to_string()),
+            1 => (1, Kind::Dir, "77".to_string()),
+            2 => (2, Kind::Dir, "2".to_string()),
+            3 => (dir.0, Kind::Dir, dir.0.to_string()),
+            4 => (file, Kind::File, file.to_string()),
+            5 => (file, Kind::File, "12".to_string()),
+            _ => (dir.0, Kind::File, dir.0.to_string()),
+        };
+        forge(&mut store, NAMELESS, object, kind, name.as_bytes());
+        store.flush().unwrap();
+        assert_eq!(check(&mut store).unwrap().len(), 1, "case {case}");
+        // A mount takes nothing away.
+        let fs = OsdFs::new(reopened(store), false).unwrap();
+        assert_eq!(all(&fs), before, "case {case}");
+        fs.shutdown().unwrap();
+        let mut store = reopened(fs.into_store());
+        assert_eq!(check(&mut store).unwrap().len(), 1, "case {case}");
+        let mended = repair(&mut store, true).unwrap();
+        assert!(mended.len() == 1 && !mended[0].lost, "case {case}: {mended:?}");
+        assert_eq!(is_right(store, &format!("case {case}")), before);
+    }
+}
+
+#[test]
+fn names_that_can_be_none_are_damage_and_cost_no_other_name() {
+    for name in [&b"a/b"[..], b"/", b"..", b".", b"nul\0", b""] {
+        let fs = OsdFs::new(store(64), true).unwrap();
+        let dir = make(&fs, fs.root(), "dir", &DIR);
+        (0..9).for_each(|number| fill(&fs, dir, &format!("name{number}")));
+        assert!(matches!(fs.create(&ROOT_USER, dir, name, &FILE), Err(Error::BadArgument)));
+        fill(&fs, dir, "other");
+        let other = fs.lookup(dir, b"other").unwrap().ino;
+        fs.sync().unwrap();
+        let before = all(&fs);
+        let mut store = fs.into_store();
+        forge(&mut store, dir.0, other.0, Kind::File, name);
+        store.flush().unwrap();
+        let problems = check(&mut store).unwrap();
+        assert!(problems.len() == 1 && problems[0].contains("can be none"), "{problems:?}");
+        repair(&mut store, true).unwrap();
+        assert_eq!(is_right(store, &format!("{name:?}")), before);
     }
 }
