@@ -380,6 +380,13 @@ impl<N: Nand, V: Nvram> Log<N, V> {
         self.opened
     }
 
+    /// Pages that can be written before anything has to be cleaned, whatever is removed first.
+    pub fn room(&self) -> u64 {
+        let usable = self.blocks.usable();
+        let rest = self.open.as_ref().map_or(0, |open| usable - open.next.min(usable));
+        u64::from(rest) + self.blocks.free_for_sure() as u64 * u64::from(usable)
+    }
+
     /// Whether two more pages go into the open block; true if none is.
     pub fn two_fit(&self) -> bool {
         self.open.as_ref().is_none_or(|open| open.next + 2 <= self.blocks.usable())

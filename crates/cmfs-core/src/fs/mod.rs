@@ -27,6 +27,8 @@ mod entries;
 #[cfg(test)]
 mod faults;
 mod flash;
+#[cfg(test)]
+mod full;
 mod headers;
 mod log;
 mod memory;

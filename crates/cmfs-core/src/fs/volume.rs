@@ -321,11 +321,8 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
             if self.objects.get(id).is_none_or(Object::is_named) {
                 continue;
             }
-            let done = match self.remove_object(id) {
-                // Cleaning, which would write other things first, is for a part without any room.
-                Err(Error::NoSpace) => self.make_room().and_then(|()| self.remove_object(id)),
-                done => done,
-            };
+            // Cleaning, which writes other things first, is for a part that has no room to be cleaned after it.
+            let done = self.keep_room(1).and_then(|_| self.remove_object(id));
             if let Err(error) = done {
                 left.push(id);
                 self.to_reap = left;
