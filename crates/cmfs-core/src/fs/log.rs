@@ -13,11 +13,14 @@ use crate::blocks::{BlockState, Blocks};
 use crate::checkpoint::Contents;
 use crate::error::{Error, Result};
 use crate::media::{Nand, Nvram};
-use crate::nvram::{Pairing, Snapshot, State, Store};
+use crate::nvram::{Pairing, Snapshot, State, Store, identity_of_nvram};
 use crate::object::{NONE, Objects};
 use crate::summary;
 use crate::tags::{Packed, PageKind, SEQUENCE_FIRST, SEQUENCE_LAST, SUMMARY_OBJECT, SpareState};
 use alloc::vec::Vec;
+
+/// Why the NVRAM of another part is refused.
+pub(super) const DIFFER: &str = "their identities differ";
 
 /// Erased blocks kept ready.
 const ERASED_AHEAD: usize = 2;
@@ -131,6 +134,22 @@ impl<N: Nand, V: Nvram> Log<N, V> {
         self.session = session;
         self.reserve_record_blocks();
         Ok(found)
+    }
+
+    /// An error for an NVRAM that says that it is another part's, whatever the shape of that: it is all that knows where
+    /// things are there.
+    pub fn refuse_anothers(&self, device: &mut V) -> Result<()> {
+        let Some(session) = &self.session else { return Ok(()) };
+        let mut front = [0; 512];
+        let len = device.size_bytes().min(front.len());
+        let says = match device.read(0, &mut front[..len]) {
+            Ok(()) => identity_of_nvram(&front),
+            Err(_) => None,
+        };
+        match says {
+            Some(identity) if identity != session.identity() => Err(Error::Mismatch(DIFFER)),
+            _ => Ok(()),
+        }
     }
 
     /// Writes an NVRAM anew as the part's, by the number of a session; false of a part without a format record, which

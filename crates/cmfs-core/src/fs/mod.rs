@@ -54,7 +54,7 @@ pub use check::Problem;
 pub use data::{Place, Seek};
 pub use mount::{MountKind, MountReport};
 pub use names::{Entry, NewObject};
-pub use session::ERASED;
+pub use session::{ERASED, identity_of_nand};
 
 use crate::blocks::Wear;
 use crate::error::{Error, Result};

@@ -8,6 +8,7 @@
 //! gone: a mount reads one page and two spare areas to know, and a third while the other block is erased. Blocks of records are to the log as bad ones. Cost: one page a mount that writes, an erase
 //! where it has not the NVRAM of the one before.
 
+use super::Config;
 use super::flash::Flash;
 use super::memory::Memory;
 use crate::blocks::{BlockState, Blocks};
@@ -130,6 +131,11 @@ impl Session {
         self.begun
     }
 
+    /// The part's random name.
+    pub fn identity(&self) -> [u8; 16] {
+        self.record.identity
+    }
+
     /// What ties the part to an NVRAM that is formatted now.
     pub fn pairing(&self, memory: u32) -> Pairing {
         Pairing { identity: self.record.identity, memory, ..Pairing::default() }
@@ -239,6 +245,15 @@ impl Session {
 
 /// Why an erased part is refused, of [`Error::Foreign`].
 pub const ERASED: &str = "it is erased";
+
+/// The random name of a part; `None` if it has no format record.
+///
+/// # Errors
+/// It cannot be read, is of another shape, or of a version that is not known.
+pub fn identity_of_nand<N: Nand>(nand: &mut N) -> Result<Option<[u8; 16]>> {
+    let mut flash = Flash::new(nand, &Config::default())?;
+    Ok(find_record(&mut flash)?.map(|(_, record)| record.identity))
+}
 
 /// Why a part without a format record is refused.
 pub(super) fn why_foreign<N: Nand>(flash: &mut Flash<N>) -> Error {

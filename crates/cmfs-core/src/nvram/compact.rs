@@ -125,6 +125,17 @@ impl Super {
     }
 }
 
+/// Where a name is in each superblock.
+pub(super) const NAMES_AT: [usize; 2] = [16, SLOT_BYTES + 16];
+
+/// Whether nothing but the beginning of being written anew is in what has never been an NVRAM before.
+pub(super) fn is_begun(front: &[u8]) -> bool {
+    let is_begun = |slot: &[u8]| word(slot, 0) == INCOMPLETE && slot[4..].iter().all(|byte| *byte == 0);
+    let is_blank = |slot: &[u8]| slot.iter().all(|byte| *byte == 0);
+    let mut slots = front.chunks_exact(SLOT_BYTES).take(2);
+    slots.clone().any(is_begun) && slots.all(|slot| is_begun(slot) || is_blank(slot))
+}
+
 /// Making records stopped: there is no room.
 struct Full;
 

@@ -25,6 +25,8 @@ use alloc::vec::Vec;
 pub(super) const SESSION_AT: usize = 8;
 /// The number by which the NVRAM is known (4 bytes), the CRC-32C of that and the name (4), the part's name (16).
 const PAIRING_AT: usize = 16;
+/// Where the name is.
+pub(super) const NAME_AT: usize = PAIRING_AT + 8;
 /// Where the space manager's room begins.
 pub(super) const HEAP_AT: usize = PAIRING_AT + 24;
 /// Bytes of a device record besides its blocks.
