@@ -207,3 +207,15 @@ fn what_is_named_as_the_nvram_and_is_not_this_volumes_is_refused_and_not_written
         assert!(volume(&paths).open(false).unwrap().report().why.is_empty(), "it is believed again");
     }
 }
+
+/// An image on a host that is full, or whose disk fails, is not "gone".
+#[test]
+fn what_the_host_says_of_an_image_is_the_error_of_the_operation() {
+    let home = tempfile::tempdir().unwrap();
+    let paths = killed(home.path());
+    let fs = volume(&paths).mount(true).unwrap();
+    let file = std::fs::File::options().write(true).open(&paths[0]).unwrap();
+    file.set_len(0).unwrap();
+    let why = fs.lookup(fs.root(), b"f").err().unwrap().to_string();
+    assert!(why.contains("nand") && !why.contains("gone"), "{why}");
+}
