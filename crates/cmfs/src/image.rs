@@ -109,6 +109,10 @@ impl cmfs_core::Nand for ImageNand {
         self.geometry
     }
 
+    fn is_in_order(&self) -> bool {
+        false
+    }
+
     fn is_bad(&mut self, block: u32) -> Result<bool, NandError> {
         let mut spare = vec![0; self.geometry.spare_bytes as usize];
         self.read_spare(self.geometry.first_page(block), &mut spare)?;

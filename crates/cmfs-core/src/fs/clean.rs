@@ -320,7 +320,7 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
 
     /// Moves a live page, of which so many bytes are valid, to the log's end; one that cannot be read as lost, so that it
     /// stays an error of its object wherever it goes.
-    fn move_page(&mut self, page: u32, id: u32, index: Option<u32>, valid: u32) -> Result<()> {
+    pub fn move_page(&mut self, page: u32, id: u32, index: Option<u32>, valid: u32) -> Result<()> {
         self.cleaner.copies += 1;
         let can_say_lost = self.log.flash.place().ecc;
         let Some(index) = index else {

@@ -21,6 +21,7 @@ const LOOK_BEHIND: u32 = 2;
 pub(super) type Tagged = Vec<(u32, Packed)>;
 
 /// What the end of a block says.
+#[derive(Default)]
 pub(super) struct BlockTail {
     /// Its pages with tags, the last of them whole.
     pub pages: Tagged,
@@ -30,6 +31,8 @@ pub(super) struct BlockTail {
     pub unreadable: u32,
     /// Those of them that others follow: no power cut did that.
     pub lost: Vec<u32>,
+    /// Pages with tags, and without the data that these are of.
+    pub torn: Vec<u32>,
 }
 
 pub(super) struct Flash<N> {
@@ -253,10 +256,11 @@ impl<N: Nand> Flash<N> {
         Ok(false)
     }
 
-    /// The tags of a block's pages from `from` on, the last one checked to be whole.
-    pub fn read_tail(&mut self, block: u32, from: u32) -> Result<BlockTail> {
+    /// The tags of a block's pages from `from` on, the last one checked to be whole: if it is not, it was never written, unless
+    /// it is the last that goes into a block, and other blocks were `followed` by then.
+    pub fn read_tail(&mut self, block: u32, from: u32, usable: u32, followed: bool) -> Result<BlockTail> {
         let first = self.geometry.first_page(block);
-        let mut tail = BlockTail { pages: Vec::new(), end: from, unreadable: 0, lost: Vec::new() };
+        let mut tail = BlockTail { end: from, ..BlockTail::default() };
         let mut pending = Vec::new();
         for page in from..self.geometry.pages_per_block {
             match self.read_tags(first + page)? {
@@ -272,10 +276,18 @@ impl<N: Nand> Flash<N> {
             }
             tail.end = page + 1;
         }
+        if followed && tail.end >= usable {
+            // What is as good as certain: other blocks were opened when the last page was written.
+            tail.lost.append(&mut pending);
+        }
         if let Some((last, _)) = tail.pages.last().copied() {
             match self.fetch(last) {
                 Ok(_) => {}
                 Err(Error::Gone) => return Err(Error::Gone),
+                Err(_) if followed && last - first + 1 >= usable => {
+                    tail.unreadable += 1;
+                    tail.torn.push(last);
+                }
                 Err(_) => {
                     tail.unreadable += 1;
                     tail.pages.pop();
@@ -283,6 +295,25 @@ impl<N: Nand> Flash<N> {
             }
         }
         Ok(tail)
+    }
+
+    /// Adds what a block's end says of pages that are not whole. Where a host may keep what was written later alone, every page is
+    /// read that was written since the last sync: none of a block before the one opened last.
+    pub fn find_torn(&mut self, tail: &mut BlockTail) -> Result<()> {
+        if self.nand.is_in_order() {
+            return Ok(());
+        }
+        for (page, tags) in &tail.pages {
+            match self.fetch(*page) {
+                Ok(found) if found.kind() == tags.kind() => {}
+                Err(Error::Gone) => return Err(Error::Gone),
+                _ => {
+                    tail.unreadable += 1;
+                    tail.torn.push(*page);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Where the tags are, which each driver decides by itself: the first place that makes sense of a page. False

@@ -50,6 +50,8 @@ pub(super) struct Log<N, V> {
     session: Option<Session>,
     /// Of YAFFS2, to be erased before anything is written.
     checkpoint: Checkpoint,
+    /// Pages of objects of which a newer one was found torn, by index, or headers: to be written again.
+    torn: Vec<(u32, Option<u32>)>,
     /// Blocks that were opened.
     opened: u32,
     config: Config,
@@ -71,6 +73,7 @@ impl<N: Nand, V: Nvram> Log<N, V> {
             last_block: geometry.blocks - 1,
             session: None,
             checkpoint: Checkpoint::default(),
+            torn: Vec::new(),
             opened: 0,
             config,
         })
@@ -210,6 +213,16 @@ impl<N: Nand, V: Nvram> Log<N, V> {
     /// The open block and its next page, for a replay: it is not written to any more.
     pub fn take_open(&mut self) -> Option<(u32, u32)> {
         self.open.take().map(|open| (open.block, open.next))
+    }
+
+    /// Takes note of a page that is to be written again, since a newer one was found torn.
+    pub fn note_torn(&mut self, id: u32, index: Option<u32>) {
+        self.torn.push((id, index));
+    }
+
+    /// Those pages, once.
+    pub fn take_torn(&mut self) -> Vec<(u32, Option<u32>)> {
+        core::mem::take(&mut self.torn)
     }
 
     /// Takes note of a block that holds something, read in a replay.
@@ -380,9 +393,12 @@ impl<N: Nand, V: Nvram> Log<N, V> {
         self.blocks.open(block, self.sequence);
         self.last_block = block;
         self.open = Some(Open { block, next: 0, tags: Some(Vec::new()) });
-        if self.memory.commits_per_block()
-            && let Err(error) = self.commit(objects, false)
-        {
+        // What was not synced is in one block, which a replay reads whole.
+        let known = match self.memory.commits_per_block() {
+            true => self.commit(objects, false).map(drop),
+            false => self.flash.sync(),
+        };
+        if let Err(error) = known {
             // What the NVRAM does not know must not be written to.
             self.open = None;
             self.sequence -= 1;

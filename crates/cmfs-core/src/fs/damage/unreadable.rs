@@ -1,6 +1,7 @@
 //! Pages that cannot be read, or read as erased, and what becomes of them when their blocks are cleaned and scanned.
 
 use super::*;
+use crate::tags::{PageKind, SpareState};
 
 /// What spoils a page of a part, by name.
 const SPOILS: [(&str, Spoil); 3] = [
@@ -215,4 +216,67 @@ fn a_last_page_that_reads_as_erased_is_none() {
             assert_eq!(fs.report().lost, [], "nothing is lost");
         }
     }
+}
+
+/// Only of the block that was opened last can a power cut have torn the last page.
+#[test]
+fn the_last_page_of_a_full_block_without_summary_that_cannot_be_read_is_said_and_costs_what_it_was_of_alone()
+{
+    let mut kinds = std::collections::BTreeSet::new();
+    for layout in LAYOUTS {
+        for (shift, tags) in [(0, true), (1, true), (0, false), (1, false)] {
+            let config = Config { summaries: false, ..small(layout) };
+            let mut fs = make(GEOMETRY, 16 << 10, config);
+            for number in 0..60u8 {
+                let id = fs.create(ROOT, format!("f{number}").as_bytes(), &node(Kind::File)).unwrap();
+                let bytes = if number < shift { 100 } else { 5000 };
+                fs.write(id, 0, &[number + 1; 5000][..bytes]).unwrap();
+                fs.sync_object(id).unwrap();
+            }
+            let (mut nand, _) = fs.close().unwrap();
+            let mut spare = [0; 64];
+            nand.read_spare(63, &mut spare).unwrap();
+            let SpareState::Tagged(found) = TagPlace::MTD.read(&spare) else { panic!("no tags") };
+            let (id, is_header) = match found.kind() {
+                PageKind::Header { object, .. } => (object, true),
+                PageKind::Data { object, .. } => (object, false),
+                other => panic!("{other:?}"),
+            };
+            kinds.insert(is_header);
+            match tags {
+                true => nand.tear(63),
+                false => nand.spoil(63),
+            }
+            for round in 0..2 {
+                let what =
+                    format!("{layout:?}, shift {shift}, tags {tags}, header {is_header}, round {round}");
+                let mut fs: TestFs = Fs::open(nand, None, config).unwrap();
+                assert!(!fs.check(true).unwrap().is_empty(), "{what}: nothing is said");
+                let (mut whole, mut bytes) = (0, [0; 5000]);
+                for number in 0..60u8 {
+                    let Ok(found) = fs.lookup(ROOT, format!("f{number}").as_bytes()) else { continue };
+                    let len = if number < shift { 100 } else { 5000 };
+                    match fs.read(found, 0, &mut bytes) {
+                        Ok(read) if found != id || is_header => {
+                            whole += 1;
+                            assert!(
+                                read == len && bytes[..len] == [number + 1; 5000][..len],
+                                "{what}: f{number}"
+                            );
+                        }
+                        Ok(read) => assert!(!tags && bytes[..read].contains(&0), "{what}: no error"),
+                        Err(error) => assert_eq!(found, id, "{what}: f{number}: {error}"),
+                    }
+                }
+                assert_eq!(whole, 59, "{what}");
+                if is_header {
+                    assert_eq!(fs.read(id, 0, &mut bytes), Ok(5000), "{what}: its contents are there");
+                }
+                fs.create(ROOT, b"new", &node(Kind::File)).ok();
+                fs.sync().ok();
+                (nand, _) = fs.into_media();
+            }
+        }
+    }
+    assert_eq!(kinds.len(), 2, "a header, and a page of data");
 }
