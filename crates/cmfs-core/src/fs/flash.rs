@@ -242,6 +242,19 @@ impl<N: Nand> Flash<N> {
         Ok(found)
     }
 
+    /// The tags of the first `count` pages of a block; `None` where some cannot be read.
+    pub fn all_tags_of(&mut self, block: u32, count: u32) -> Result<Option<Vec<Packed>>> {
+        let first = self.geometry.first_page(block);
+        let mut found = Vec::with_capacity(count as usize);
+        for page in first..first + count {
+            match self.read_tags(page)? {
+                SpareState::Tagged(tags) => found.push(tags),
+                SpareState::Erased | SpareState::Unreadable => return Ok(None),
+            }
+        }
+        Ok(Some(found))
+    }
+
     /// Whether something was programmed behind a page of a block that reads as erased, so that it is not: pages are
     /// programmed in order. The next pages are looked at, and with `to_end` the last of the block.
     pub fn goes_on(&mut self, block: u32, page: u32, to_end: bool) -> Result<bool> {
@@ -256,9 +269,8 @@ impl<N: Nand> Flash<N> {
         Ok(false)
     }
 
-    /// The tags of a block's pages from `from` on, the last one checked to be whole: if it is not, it was never written, unless
-    /// it is the last that goes into a block, and other blocks were `followed` by then.
-    pub fn read_tail(&mut self, block: u32, from: u32, usable: u32, followed: bool) -> Result<BlockTail> {
+    /// The tags of a block's pages from `from` on, the last one checked to be whole: if it is not, it was never written.
+    pub fn read_tail(&mut self, block: u32, from: u32) -> Result<BlockTail> {
         let first = self.geometry.first_page(block);
         let mut tail = BlockTail { end: from, ..BlockTail::default() };
         let mut pending = Vec::new();
@@ -276,18 +288,10 @@ impl<N: Nand> Flash<N> {
             }
             tail.end = page + 1;
         }
-        if followed && tail.end >= usable {
-            // What is as good as certain: other blocks were opened when the last page was written.
-            tail.lost.append(&mut pending);
-        }
         if let Some((last, _)) = tail.pages.last().copied() {
             match self.fetch(last) {
                 Ok(_) => {}
                 Err(Error::Gone) => return Err(Error::Gone),
-                Err(_) if followed && last - first + 1 >= usable => {
-                    tail.unreadable += 1;
-                    tail.torn.push(last);
-                }
                 Err(_) => {
                     tail.unreadable += 1;
                     tail.pages.pop();

@@ -279,6 +279,7 @@ impl<N: Nand, V: Nvram> Log<N, V> {
             open,
             sequence: self.sequence,
             last_block: self.last_block,
+            session: self.session(),
             clean,
         });
         let report = match report {
@@ -347,8 +348,15 @@ impl<N: Nand, V: Nvram> Log<N, V> {
         }
         let block = open.block;
         let tags = self.open.take().and_then(|open| open.tags);
-        if let Some(tags) = tags.filter(|_| self.config.summaries) {
-            self.write_summary(block, &tags)?;
+        if self.config.summaries {
+            // Of a block that an earlier mount began, its pages say it: 1 ms on the SLC part.
+            let tags = match tags {
+                Some(tags) => Some(tags),
+                None => self.flash.all_tags_of(block, self.blocks.usable())?,
+            };
+            if let Some(tags) = tags {
+                self.write_summary(block, &tags)?;
+            }
         }
         self.blocks.close(block);
         Ok(())

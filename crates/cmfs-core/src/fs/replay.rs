@@ -126,7 +126,7 @@ impl<'a, N: Nand, V: Nvram> Replay<'a, N, V> {
     /// Replays a block from page `from` on. What follows the last page is not used again before an erase: it may
     /// have been begun.
     fn replay_tail(&mut self, block: u32, from: u32, sequence: Option<u32>, is_newest: bool) -> Result<()> {
-        let tail = self.log.flash.read_tail(block, from, self.log.blocks.usable(), !is_newest)?;
+        let tail = self.log.flash.read_tail(block, from)?;
         self.report.replayed_pages += tail.pages.len() as u32;
         self.replay(block, sequence, tail, is_newest, &mut None)
     }
@@ -233,7 +233,7 @@ impl<'a, N: Nand, V: Nvram> Replay<'a, N, V> {
                 let end = tags.len() as u32;
                 BlockTail { pages: (first..).zip(tags).collect(), end, ..BlockTail::default() }
             }
-            None => self.log.flash.read_tail(block, 0, self.log.blocks.usable(), !is_newest)?,
+            None => self.log.flash.read_tail(block, 0)?,
         };
         self.replay(block, Some(sequence), tail, is_newest, device)
     }

@@ -99,8 +99,10 @@ impl Session {
             return Ok((Match::Foreign, None));
         }
         // A session that the NVRAM was told of, and that was cut off before it began; or the record has a copy. One of
-        // that number elsewhere was begun with this NVRAM after it was as it is.
-        let announced = record.session < pairing.session;
+        // that number elsewhere was begun with this NVRAM after it was as it is. An NVRAM that was brought up to date in a
+        // session that the part has no record of says what was there before an older state of the part came back.
+        let announced = record.session < pairing.session
+            && ((1..=record.session).contains(&pairing.updated) || was_begun(flash, pairing.page)?);
         let copied = record.session == pairing.session && pairing.page.checked_add(1) == Some(page);
         let holds = record.memory == pairing.memory && (announced || copied);
         // Behind a page that may have been begun no record goes: records of a block follow each other.
@@ -331,6 +333,18 @@ fn read_record<N: Nand>(flash: &mut Flash<N>, page: u32) -> Result<Option<Record
         }
         Err(NoRecord::Other) => Ok(None),
     }
+}
+
+/// Whether a page that cannot be read, or says nothing, was a record once.
+fn was_begun<N: Nand>(flash: &mut Flash<N>, page: u32) -> Result<bool> {
+    if u64::from(page) >= flash.geometry().pages() {
+        return Ok(false);
+    }
+    Ok(match flash.read_tags(page)? {
+        SpareState::Unreadable => true,
+        SpareState::Tagged(tags) => tags.kind() == PageKind::Format && read_record(flash, page)?.is_none(),
+        SpareState::Erased => false,
+    })
 }
 
 /// The other block of records.

@@ -92,6 +92,8 @@ pub(crate) struct Pairing {
     pub session: u32,
     /// The page of that one's record.
     pub page: u32,
+    /// The session in which the last update was written; 0: an older version wrote it, and did not say.
+    pub updated: u32,
 }
 
 /// What an NVRAM says.
@@ -121,6 +123,8 @@ pub(crate) struct Snapshot<'a> {
     pub open: Option<(u32, u32)>,
     pub sequence: u32,
     pub last_block: u32,
+    /// The session that is under way, or the last one.
+    pub session: u32,
     /// Flash and memory agree: names can be written.
     pub clean: bool,
 }

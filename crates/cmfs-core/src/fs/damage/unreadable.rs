@@ -218,24 +218,26 @@ fn a_last_page_that_reads_as_erased_is_none() {
     }
 }
 
-/// Only of the block that was opened last can a power cut have torn the last page.
+/// A block that one mount began and another filled has a summary, too. Without, its last page looks like one that a power cut
+/// tore.
 #[test]
-fn the_last_page_of_a_full_block_without_summary_that_cannot_be_read_is_said_and_costs_what_it_was_of_alone()
-{
+fn the_last_page_of_a_block_that_several_mounts_filled_is_an_error_of_its_object_alone() {
     let mut kinds = std::collections::BTreeSet::new();
     for layout in LAYOUTS {
-        for (shift, tags) in [(0, true), (1, true), (0, false), (1, false)] {
-            let config = Config { summaries: false, ..small(layout) };
-            let mut fs = make(GEOMETRY, 16 << 10, config);
+        for (shift, spoil) in [0, 1, 2, 3].into_iter().flat_map(|shift| SPOILS.map(|spoil| (shift, spoil))) {
+            let mut fs = make(GEOMETRY, 16 << 10, small(layout));
             for number in 0..60u8 {
                 let id = fs.create(ROOT, format!("f{number}").as_bytes(), &node(Kind::File)).unwrap();
-                let bytes = if number < shift { 100 } else { 5000 };
-                fs.write(id, 0, &[number + 1; 5000][..bytes]).unwrap();
+                fs.write(id, 0, &[number + 1; 5000][..if number < shift { 3000 } else { 5000 }]).unwrap();
                 fs.sync_object(id).unwrap();
+                if number == 5 {
+                    fs = world::reopen(fs, true);
+                }
             }
+            let config = *fs.config();
             let (mut nand, _) = fs.close().unwrap();
             let mut spare = [0; 64];
-            nand.read_spare(63, &mut spare).unwrap();
+            nand.read_spare(62, &mut spare).unwrap();
             let SpareState::Tagged(found) = TagPlace::MTD.read(&spare) else { panic!("no tags") };
             let (id, is_header) = match found.kind() {
                 PageKind::Header { object, .. } => (object, true),
@@ -243,38 +245,22 @@ fn the_last_page_of_a_full_block_without_summary_that_cannot_be_read_is_said_and
                 other => panic!("{other:?}"),
             };
             kinds.insert(is_header);
-            match tags {
-                true => nand.tear(63),
-                false => nand.spoil(63),
-            }
-            for round in 0..2 {
-                let what =
-                    format!("{layout:?}, shift {shift}, tags {tags}, header {is_header}, round {round}");
-                let mut fs: TestFs = Fs::open(nand, None, config).unwrap();
-                assert!(!fs.check(true).unwrap().is_empty(), "{what}: nothing is said");
-                let (mut whole, mut bytes) = (0, [0; 5000]);
-                for number in 0..60u8 {
-                    let Ok(found) = fs.lookup(ROOT, format!("f{number}").as_bytes()) else { continue };
-                    let len = if number < shift { 100 } else { 5000 };
-                    match fs.read(found, 0, &mut bytes) {
-                        Ok(read) if found != id || is_header => {
-                            whole += 1;
-                            assert!(
-                                read == len && bytes[..len] == [number + 1; 5000][..len],
-                                "{what}: f{number}"
-                            );
-                        }
-                        Ok(read) => assert!(!tags && bytes[..read].contains(&0), "{what}: no error"),
-                        Err(error) => assert_eq!(found, id, "{what}: f{number}: {error}"),
-                    }
+            spoil.1(&mut nand, 62);
+            let what = format!("{layout:?}, shift {shift}, {}, header {is_header}", spoil.0);
+            let mut fs: TestFs = Fs::open(nand, None, config).unwrap();
+            let problems = fs.check(true).unwrap();
+            assert!(problems.iter().any(|problem| problem.object == id), "{what}: {problems:?}");
+            let mut bytes = [0; 5000];
+            assert_eq!(fs.read(id, 0, &mut bytes).is_ok(), is_header, "{what}");
+            for number in 0..60u8 {
+                let Ok(found) = fs.lookup(ROOT, format!("f{number}").as_bytes()) else {
+                    assert!(is_header, "{what}: f{number}");
+                    continue;
+                };
+                if found != id {
+                    let len = fs.read(found, 0, &mut bytes).unwrap();
+                    assert!(len >= 3000 && bytes[..len] == [number + 1; 5000][..len], "{what}: f{number}");
                 }
-                assert_eq!(whole, 59, "{what}");
-                if is_header {
-                    assert_eq!(fs.read(id, 0, &mut bytes), Ok(5000), "{what}: its contents are there");
-                }
-                fs.create(ROOT, b"new", &node(Kind::File)).ok();
-                fs.sync().ok();
-                (nand, _) = fs.into_media();
             }
         }
     }
