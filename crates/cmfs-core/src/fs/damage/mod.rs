@@ -239,9 +239,12 @@ fn no_page_of_format_records_that_rots_costs_the_volume() {
         let sessions: std::vec::Vec<u32> = pages.iter().map(|page| session_of(*page)).collect();
         let newest = sessions.iter().max().copied().unwrap_or(0);
         let has_copy = sessions.iter().filter(|session| **session == newest).count() > 1;
-        for (page, is_blank) in pages.iter().flat_map(|page| [(*page, false), (*page, true)]) {
+        let all = pages.iter().zip(&sessions);
+        for (page, session, is_blank) in
+            all.flat_map(|(page, own)| [(*page, *own, false), (*page, *own, true)])
+        {
             // Of a part without its last record nothing says that it is not an older one, put back.
-            let looks_older = is_blank && !has_copy && session_of(page) == newest;
+            let looks_older = is_blank && !has_copy && session == newest;
             let spoil: Spoil = if is_blank { RamNand::blank } else { RamNand::spoil };
             let mut spoilt = nand.clone();
             spoil(&mut spoilt, page);
