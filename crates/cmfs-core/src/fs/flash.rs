@@ -421,6 +421,11 @@ impl<N: Nand> Flash<N> {
         }
     }
 
+    /// What was programmed so far stays if anything after it does.
+    pub fn keep_order(&mut self) -> Result<()> {
+        if self.nand.is_in_order() { Ok(()) } else { self.sync() }
+    }
+
     /// Returns when what was programmed and erased stays.
     pub fn sync(&mut self) -> Result<()> {
         self.nand.sync().map_err(|_| Error::Gone)

@@ -548,6 +548,35 @@ fn of_pages_whose_tags_alone_a_host_kept_an_older_state_that_was_synced_counts()
     }
 }
 
+/// A host keeps the deletion of what was replaced only with the header that replaced it.
+#[test]
+fn a_rename_over_is_on_the_hosts_disk_before_what_it_replaced_is_gone() {
+    for layout in LAYOUTS {
+        let power = Power::default();
+        let mut nand = RamNand::new(GEOMETRY).copy_on(power.clone());
+        nand.write_back();
+        let mut fs: TestFs = Fs::format(nand, None, small(layout), [7; 16], true).unwrap();
+        for (name, byte) in [(&b"file"[..], 1), (b"new", 2)] {
+            let id = fs.create(ROOT, name, &node(Kind::File)).unwrap();
+            fs.write(id, 0, &[byte; 3000]).unwrap();
+            fs.sync_object(id).unwrap();
+        }
+        fs.sync().unwrap();
+        fs.rename(ROOT, b"new", ROOT, b"file", false).unwrap();
+        // Of what comes after it nothing is kept.
+        power.cut_in(1, Torn::Nothing);
+        assert_eq!(fs.create(ROOT, b"more", &node(Kind::File)).and_then(|_| fs.sync()), Err(Error::Gone));
+        power.on();
+        let config = *fs.config();
+        let (nand, _) = fs.into_media();
+        let mut fs: TestFs = Fs::open(nand, None, config).unwrap();
+        let id = fs.lookup(ROOT, b"file").unwrap();
+        let mut bytes = [0; 3000];
+        assert_eq!((fs.read(id, 0, &mut bytes), bytes), (Ok(3000), [2; 3000]), "{layout:?}: it was synced");
+        assert_eq!(fs.lookup(ROOT, b"new"), Err(Error::NotFound));
+    }
+}
+
 fn check_old_or_new(fs: &mut TestFs, what: &str) {
     for number in 0..12u8 {
         let id =
