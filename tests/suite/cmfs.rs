@@ -98,7 +98,7 @@ fn files_go_in_and_come_out_and_every_verb_works_on_images() {
         let status = images.on(&["status", "--json"], &[]);
         assert!(status.contains("\"mounted\": \"clean\""), "{status}");
         // The NVRAM is lost: the NAND is all there is.
-        fs::write(images.path("nvram.img"), vec![0x5a; 64 << 10]).unwrap();
+        fs::write(images.path("nvram.img"), vec![0; 64 << 10]).unwrap();
         let status = images.on(&["status", "--json"], &[]);
         assert!(status.contains("\"mounted\": \"scanned\""), "{status}");
         assert!(images.on(&["fsck"], &[]).starts_with("The file system is clean"));

@@ -669,16 +669,23 @@ fn a_cmfs_whose_nvram_or_format_records_are_gone_is_scanned_or_refused_by_name()
     need_fuse!();
     let (whole, all) = filled_cmfs();
     // What the NVRAM says is spoilt, or it is another one's.
-    for (case, spoil) in [("spoilt", 64usize), ("erased", 64 << 10)] {
+    for (case, spoil, with) in [("spoilt", 64usize, 0x11), ("erased", 64 << 10, 0xff)] {
         let parts = whole.copy();
         let mut bytes = fs::read(parts.at("nvram")).unwrap();
-        bytes.iter_mut().take(spoil).for_each(|byte| *byte = 0x11);
+        bytes.iter_mut().take(spoil).for_each(|byte| *byte = with);
         fs::write(parts.at("nvram"), bytes).unwrap();
         parts.looked_at(0, &["clean", "scanned"], case);
         ended(&parts.run(&["fsck"], &[]), 0, &["clean", "scanned"]);
         parts.works_on(&mut all.clone(), &[], case);
         parts.looked_at(0, &["clean"], case);
     }
+    let parts = whole.copy();
+    fs::write(parts.at("nvram"), vec![0x11; 64 << 10]).unwrap();
+    let before = parts.bytes();
+    for verb in [&["fsck"][..], &["fsck", "--yes"], &["fsck", "-n"]] {
+        ended(&parts.run(verb, &[]), 8, &["holds data", "not the NVRAM of this NAND"]);
+    }
+    assert!(parts.bytes() == before, "it was written to");
     let parts = whole.copy();
     let is_record = |page: &[u8]| page.windows(8).any(|window| window == cmfs_magic());
     assert!(spoil_whole(&parts, is_record) > 0);

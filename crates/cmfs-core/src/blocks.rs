@@ -61,8 +61,16 @@ impl Block {
         Block { state: BlockState::Bad, erases, ..Block::default() }
     }
 
+    /// It can be used again once it is erased.
     fn is_idle(&self) -> bool {
-        matches!(self.state, BlockState::Emptied | BlockState::Erasable)
+        matches!(self.state, BlockState::Emptied | BlockState::Erasable) && !self.retire
+    }
+
+    /// Whether cleaning it gains room, where `oldest` is the oldest full block with dead pages.
+    fn gains(&self, oldest: u32, usable: u32) -> bool {
+        let takes_less = self.live < usable || self.retire;
+        let may_go = !self.guards || self.sequence <= oldest;
+        self.state == BlockState::Full && !self.kept && takes_less && may_go
     }
 
     fn is_full_and_dirty(&self) -> bool {
@@ -234,7 +242,7 @@ impl Blocks {
         change(entry);
         let new = *entry;
         self.changed.insert(block);
-        let place = |entry: &Block| (entry.state, entry.erases, entry.sequence, entry.guards);
+        let place = |entry: &Block| (entry.state, entry.erases, entry.sequence, entry.guards, entry.retire);
         if place(&old) != place(&new) {
             self.leave(block, &old);
             self.enter(block, &new);
@@ -311,15 +319,24 @@ impl Blocks {
         self.emptied.len()
     }
 
-    /// Blocks that can be written after at most an update of the NVRAM and an erase. What guards counts only if no
-    /// full block has to be cleaned before it.
-    pub fn free(&mut self) -> usize {
-        let plain = self.erased.len() + self.unguarded;
+    /// Blocks that can be written after at most an update of the NVRAM and an erase, whatever is removed first. What is
+    /// to be given up does not count.
+    pub fn free_for_sure(&self) -> usize {
+        self.erased.len() + self.unguarded
+    }
+
+    /// Blocks that guard and may be erased as things are: the next page that dies in an older block makes them wait.
+    pub fn free_guards(&mut self) -> usize {
         if self.guarding.is_empty() {
-            return plain;
+            return 0;
         }
         let oldest = self.oldest_full();
-        plain + self.guarding.range(..(oldest, 0)).count()
+        self.guarding.range(..(oldest, 0)).count()
+    }
+
+    /// Blocks that can be written after at most an update of the NVRAM and an erase.
+    pub fn free(&mut self) -> usize {
+        self.free_for_sure() + self.free_guards()
     }
 
     /// Erased blocks.
@@ -387,25 +404,36 @@ impl Blocks {
         oldest
     }
 
-    /// The full block that costs least to clean for what it gains. What guards can be cleaned only if no full
-    /// block with dead pages is older; the oldest of these gains all the blocks that wait for it, too.
-    pub fn cheapest(&mut self) -> Option<u32> {
+    /// The full block that costs least to clean for what it gains, of those with at most `most` live pages. What guards
+    /// can be cleaned only if no full block with dead pages is older; the oldest of these gains all the blocks that wait
+    /// for it, too.
+    pub fn cheapest(&mut self, most: u64) -> Option<u32> {
         let oldest = self.oldest_full();
         let usable = self.usable;
         let waiting = self.guarding.range((oldest, 0)..).count() as u64;
-        let can = |entry: &Block| {
-            let gains = entry.live < usable || entry.retire;
-            entry.state == BlockState::Full
-                && !entry.kept
-                && gains
-                && (!entry.guards || entry.sequence <= oldest)
-        };
+        let can = |entry: &Block| entry.gains(oldest, usable) && u64::from(entry.live) <= most;
         let key = |entry: &Block| {
             let gained = if entry.sequence == oldest { 1 + waiting } else { 1 };
             (!entry.retire, u64::from(entry.live) * 1024 / gained, entry.sequence)
         };
         let candidates = self.iter().filter(|(_, entry)| can(entry));
         candidates.min_by_key(|(_, entry)| key(entry)).map(|(block, _)| block)
+    }
+
+    /// Whether a block can be erased once it is cleaned, and has fewer live pages than it takes.
+    pub fn gains(&mut self, block: u32) -> bool {
+        let oldest = self.oldest_full();
+        self.get(block).gains(oldest, self.usable)
+    }
+
+    /// The blocks that keep older pages dead and hold nothing live, the oldest first.
+    pub fn guarding(&self) -> Vec<u32> {
+        self.guarding.iter().map(|(_, block)| *block).collect()
+    }
+
+    /// Nothing is left that the block keeps dead.
+    pub fn unguard(&mut self, block: u32) {
+        self.change(block, |entry| entry.guards = false);
     }
 
     /// The least worn full block, if it is behind the most worn block by more than `limit` erases.
@@ -480,9 +508,9 @@ mod tests {
         fill(&mut blocks, 0, 0x1001, 60);
         fill(&mut blocks, 1, 0x1002, 1);
         blocks.change(1, |entry| entry.guards = true);
-        assert_eq!(blocks.cheapest(), Some(0));
+        assert_eq!((blocks.cheapest(63), blocks.cheapest(59)), (Some(0), None));
         blocks.change(0, |entry| entry.live = 63);
-        assert_eq!(blocks.cheapest(), Some(1));
+        assert_eq!(blocks.cheapest(63), Some(1));
     }
 
     #[test]

@@ -149,6 +149,10 @@ impl<N: Nand> Nand for Corrected<N> {
         self.nand.cell_bits()
     }
 
+    fn is_in_order(&self) -> bool {
+        self.nand.is_in_order()
+    }
+
     fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> Result<u32, NandError> {
         let below = self.nand.read(page, data, spare)?;
         let before = self.fixed;

@@ -51,10 +51,10 @@ pub use blocks::{BlockState, Wear};
 pub use error::{Error, Result};
 pub use fs::{
     Attr, Config, ERASED, Entry, Fs, Layout, MountKind, MountReport, Names, NewObject, Place, Problem, Seek,
-    SetAttr, Stats, UpdateReport,
+    SetAttr, Stats, UpdateReport, identity_of_nand,
 };
 pub use media::{Geometry, Nand, NandError, NoNvram, Nvram, NvramError};
-pub use nvram::{geometry_of_nvram, identity_of_nvram};
+pub use nvram::{geometry_of_nvram, identity_of_nvram, nvram_is_of};
 pub use object::{FIRST_ID, Kind, LOST_FOUND, MAX_ID, ROOT, Time};
 
 /// CRC-32C, as every record and page carries it.

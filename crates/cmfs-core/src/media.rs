@@ -100,6 +100,12 @@ pub trait Nand {
         1
     }
 
+    /// Returns whether every page before one that is whole is whole, too, whenever the power went, as by default: a part programs
+    /// page after page. Of a part in a file the host may have kept what was written later alone.
+    fn is_in_order(&self) -> bool {
+        true
+    }
+
     /// Reads a page and its spare area. Returns how many bits were corrected: of the codeword that had the most, or of
     /// all where only that is known; 0 where nothing is.
     fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> Result<u32, NandError>;
@@ -183,6 +189,10 @@ macro_rules! forward {
 
             fn cell_bits(&self) -> u32 {
                 (**self).cell_bits()
+            }
+
+            fn is_in_order(&self) -> bool {
+                (**self).is_in_order()
             }
 
             fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> Result<u32, NandError> {

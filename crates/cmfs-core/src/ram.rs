@@ -154,6 +154,15 @@ impl RamNand {
         self.synced = Some((self.pages.clone(), self.power.0.cuts.get()));
     }
 
+    /// Takes a page's data and leaves its tags, as a host does that lost its cache: a page lies in two of its own.
+    pub fn tear(&mut self, page: u32) {
+        if let PageCell::Written(bytes) = &mut self.pages[page as usize] {
+            let mut torn = bytes.to_vec();
+            torn[..self.geometry.page_bytes as usize].fill(0);
+            *bytes = torn.into();
+        }
+    }
+
     /// The same part in the same state, on another power supply.
     pub fn copy_on(&self, power: Power) -> RamNand {
         RamNand { power, ..self.clone() }
@@ -259,6 +268,10 @@ impl RamNand {
 impl Nand for RamNand {
     fn geometry(&self) -> Geometry {
         self.geometry
+    }
+
+    fn is_in_order(&self) -> bool {
+        self.synced.is_none()
     }
 
     fn is_bad(&mut self, block: u32) -> Result<bool, NandError> {

@@ -5,6 +5,7 @@
 //! tags of zeros), and erasing leaves a hole. A bad block is marked as on a part: a byte with two or more bits
 //! clear at the beginning of its first spare area.
 
+use super::host::gone;
 use bimetal_base::{Error, Result};
 use bimetal_media::guard::{self, Claim, Role};
 use bimetal_media::kept::Writes;
@@ -78,6 +79,10 @@ impl ImageNand {
         self.claim.file()
     }
 
+    fn failed(&self, why: std::io::Error) -> NandError {
+        gone(Error::io(self.claim.name(), why))
+    }
+
     fn offset(&self, page: u32) -> u64 {
         u64::from(page) * self.buffer.len() as u64
     }
@@ -91,10 +96,6 @@ impl ImageNand {
     }
 }
 
-fn gone<E>(_: E) -> NandError {
-    NandError::Gone
-}
-
 /// What was never programmed reads as ones.
 fn as_erased(data: &mut [u8], spare: &mut [u8]) {
     if spare.iter().all(|byte| *byte == 0) && data.iter().all(|byte| *byte == 0) {
@@ -106,6 +107,10 @@ fn as_erased(data: &mut [u8], spare: &mut [u8]) {
 impl cmfs_core::Nand for ImageNand {
     fn geometry(&self) -> Geometry {
         self.geometry
+    }
+
+    fn is_in_order(&self) -> bool {
+        false
     }
 
     fn is_bad(&mut self, block: u32) -> Result<bool, NandError> {
@@ -127,7 +132,7 @@ impl cmfs_core::Nand for ImageNand {
 
     fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> Result<u32, NandError> {
         let at = self.offset(page);
-        self.claim.file().read_exact_at(&mut self.buffer, at).map_err(gone)?;
+        self.claim.file().read_exact_at(&mut self.buffer, at).map_err(|why| self.failed(why))?;
         let (from, behind) = self.buffer.split_at(self.geometry.page_bytes as usize);
         data.copy_from_slice(from);
         spare.copy_from_slice(behind);
@@ -136,7 +141,7 @@ impl cmfs_core::Nand for ImageNand {
     }
 
     fn read_spare(&mut self, page: u32, spare: &mut [u8]) -> Result<u32, NandError> {
-        self.file().read_exact_at(spare, self.spare_at(page)).map_err(gone)?;
+        self.file().read_exact_at(spare, self.spare_at(page)).map_err(|why| self.failed(why))?;
         as_erased(&mut [], spare);
         Ok(0)
     }

@@ -7,6 +7,7 @@
 
 mod attributes;
 pub mod export;
+mod host;
 pub mod image;
 pub mod mkimage;
 pub mod model;
@@ -25,7 +26,7 @@ use bimetal_base::Error;
 fn error(error: cmfs_core::Error) -> Error {
     use cmfs_core::Error as Core;
     match error {
-        Core::Gone => Error::Gone { device: "NAND or NVRAM".into() },
+        Core::Gone => host::take().unwrap_or(Error::Gone { device: "NAND or NVRAM".into() }),
         Core::Corrupt { what, why, at } => Error::corrupt(what, why, at),
         Core::Unsupported(why) => Error::unsupported("this NAND", why),
         // What is there would be lost with another one.

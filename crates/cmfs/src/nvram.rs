@@ -2,14 +2,18 @@
 //!
 //! A word is one store of eight bytes, which no memory tears. `persist` is `msync` of what was written: for a file
 //! that writes back its pages, for DAX it flushes the processor's caches to the medium. Opened for reading, the map is
-//! private, and what is written stays in memory.
+//! private, and what is written stays in memory. A file that is written has no holes.
 
+use super::host;
 use bimetal_base::{Error, Result};
 use bimetal_media::guard::{self, Claim, Role};
 use cmfs_core::NvramError;
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 use std::io::{Seek, SeekFrom};
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -21,7 +25,7 @@ const PAGE: usize = 64 << 10;
 #[derive(Debug)]
 pub struct MappedNvram {
     /// Keeps others away.
-    _claim: Arc<Claim>,
+    claim: Arc<Claim>,
     base: *mut u8,
     len: usize,
     shared: bool,
@@ -55,13 +59,16 @@ impl MappedNvram {
         if len == 0 {
             return Err(Error::invalid(format!("{}: an NVRAM cannot be empty", claim.name())));
         }
+        if writable {
+            allocate(&claim, len)?;
+        }
         let flags = if writable { MapFlags::SHARED } else { MapFlags::PRIVATE };
         // SAFETY: a new map at a place that the kernel chooses; the lock keeps other volumes from the file.
         let base = unsafe {
             rustix::mm::mmap(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags, file, 0)
         };
         let base = base.map_err(|why| failed(why.into()))?.cast();
-        Ok(MappedNvram { _claim: claim, base, len, shared: writable, dirty: None, failed: false })
+        Ok(MappedNvram { claim, base, len, shared: writable, dirty: None, failed: false })
     }
 
     fn check(&self, offset: usize, len: usize) -> Result<(), NvramError> {
@@ -69,6 +76,26 @@ impl MappedNvram {
             Some(end) if end <= self.len => Ok(()),
             _ => Err(NvramError),
         }
+    }
+}
+
+/// Has the host keep room for all of a file: a store into a hole of one, on a host that is full, would kill the process.
+fn allocate(claim: &Claim, len: usize) -> Result<()> {
+    let file = claim.file();
+    let full = |why: std::io::Error| {
+        let what = "all of its room on the host is taken when it is opened to be written";
+        Error::io(format!("{}: {what}", claim.name()), why)
+    };
+    if !file.metadata().map_err(full)?.is_file() {
+        return Ok(());
+    }
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, len as u64) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+            // What is written, be it what was there, takes room.
+            let mut bytes = vec![0; len];
+            file.read_exact_at(&mut bytes, 0).and_then(|()| file.write_all_at(&bytes, 0)).map_err(full)
+        }
+        done => done.map_err(|why| full(why.into())),
     }
 }
 
@@ -123,7 +150,10 @@ impl cmfs_core::Nvram for MappedNvram {
             unsafe { rustix::mm::msync(self.base.add(start).cast(), dirty.end - start, MsyncFlags::SYNC) };
         // The host says so once.
         self.failed = kept.is_err();
-        kept.map_err(|_| NvramError)
+        kept.map_err(|why| {
+            host::said(Error::io(self.claim.name(), why.into()));
+            NvramError
+        })
     }
 }
 
@@ -154,6 +184,14 @@ mod tests {
         assert!(bytes[..8] == [9; 8] && bytes[8..] == [1; 16]);
         drop(reader);
         assert_eq!(std::fs::read(&path).unwrap()[0], 0);
+        std::fs::write(&path, b"").unwrap();
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(1 << 20).unwrap();
+        let room = || std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(&path).unwrap());
+        assert_eq!(room(), 0, "a hole");
+        drop(MappedNvram::open(&path, false).unwrap());
+        assert_eq!(room(), 0, "a reader changes nothing");
+        drop(MappedNvram::open(&path, true).unwrap());
+        assert!(room() >= 2048, "the host keeps room for all of it: {}", room());
         std::fs::write(&path, b"").unwrap();
         assert!(MappedNvram::open(&path, true).unwrap_err().to_string().contains("empty"));
     }

@@ -123,7 +123,9 @@ fn a_check_that_finds_nothing_wrong_writes_nothing_and_an_nvram_that_is_not_beli
             assert!(bytes_of(&paths) == before, "closed {closes}, lossy {lossy}: it was written");
         }
     }
-    std::fs::write(&paths[1], vec![0x11; 8192]).unwrap();
+    let mut spoilt = bytes_of(&paths)[1].clone();
+    spoilt[200..].fill(0x11);
+    std::fs::write(&paths[1], spoilt).unwrap();
     let before = bytes_of(&paths);
     assert!(!volume(&paths).check(false, false).unwrap().renewed);
     assert!(bytes_of(&paths) == before);
@@ -154,4 +156,66 @@ fn an_image_that_was_cut_off_or_added_to_is_refused_by_its_length() {
         );
         assert!(why.contains("cut off"), "{why}");
     }
+}
+
+/// A command that was told an NVRAM may write it anew, and nothing that is none of this volume.
+#[test]
+fn what_is_named_as_the_nvram_and_is_not_this_volumes_is_refused_and_not_written() {
+    let [home, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let (paths, others) = (killed(home.path()), killed(other.path()));
+    let (own, anothers) = (bytes_of(&paths), bytes_of(&others));
+    let mut small = vec![0; 4096];
+    small[0x438..0x43a].copy_from_slice(b"\x53\xef");
+    let mut longer = anothers[1].clone();
+    longer.extend([0; 4096]);
+    let refused = [
+        (b"the only copy of a text\n".repeat(400), "holds data"),
+        (small, "holds an ext2/3/4 file system"),
+        (anothers[0].clone(), "holds a NAND image of a cmfs"),
+        (anothers[1].clone(), "identities differ"),
+        (longer, "identities differ"),
+    ];
+    for (bytes, why) in refused {
+        std::fs::write(&paths[1], &bytes).unwrap();
+        for scan in [false, true] {
+            let volume = Volume { scan, ..volume(&paths) };
+            let said =
+                |done: Option<bimetal_base::Error>| done.map(|why| why.to_string()).unwrap_or_default();
+            for said in [
+                said(volume.mount(true).err()),
+                said(volume.check(true, true).err()),
+                said(volume.check(false, false).err()),
+            ] {
+                assert!(said.contains(why), "{why}: {said}");
+            }
+        }
+        assert!(std::fs::read(&paths[1]).unwrap() == bytes, "{why}: it was written");
+        assert!(std::fs::read(&paths[0]).unwrap() == own[0], "{why}: the NAND was written");
+    }
+    let spoilt = |from: usize, to: usize| {
+        let mut bytes = own[1].clone();
+        bytes[from..to].fill(0x5a);
+        bytes
+    };
+    // Its own, spoilt in one place or another, and empty ones.
+    for bytes in
+        [spoilt(0, 8), spoilt(90, 100), spoilt(0, 100), spoilt(200, 4096), vec![0; 8192], vec![0xff; 8192]]
+    {
+        std::fs::write(&paths[0], &own[0]).unwrap();
+        std::fs::write(&paths[1], &bytes).unwrap();
+        volume(&paths).open(true).unwrap().close().unwrap();
+        assert!(volume(&paths).open(false).unwrap().report().why.is_empty(), "it is believed again");
+    }
+}
+
+/// An image on a host that is full, or whose disk fails, is not "gone".
+#[test]
+fn what_the_host_says_of_an_image_is_the_error_of_the_operation() {
+    let home = tempfile::tempdir().unwrap();
+    let paths = killed(home.path());
+    let fs = volume(&paths).mount(true).unwrap();
+    let file = std::fs::File::options().write(true).open(&paths[0]).unwrap();
+    file.set_len(0).unwrap();
+    let why = fs.lookup(fs.root(), b"f").err().unwrap().to_string();
+    assert!(why.contains("nand") && !why.contains("gone"), "{why}");
 }

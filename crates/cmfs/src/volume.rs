@@ -13,7 +13,10 @@ use bimetal_media::profile;
 use cmfs_core::ecc::Corrected;
 use cmfs_core::ram::{Power, RamNvram};
 use cmfs_core::record::{MAGIC, Record};
-use cmfs_core::{Config, Fs, Geometry, Layout, MountReport, Names, NandError, Nvram, Problem, ROOT, SetAttr};
+use cmfs_core::{
+    Config, Fs, Geometry, Layout, MountReport, Names, Nand, NandError, Nvram, Problem, ROOT, SetAttr,
+};
+use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -90,7 +93,6 @@ fn config(layout: Layout) -> Config {
 
 /// The layout of an NVRAM: the paper's begins with two words that are 0 or 1, and a chunk of the heap.
 fn layout_of(path: &Path) -> Result<Layout> {
-    use std::io::Read;
     let mut bytes = Vec::new();
     let file = std::fs::File::open(path).map_err(|why| Error::io(path.display(), why))?;
     file.take(16).read_to_end(&mut bytes).map_err(|why| Error::io(path.display(), why))?;
@@ -136,7 +138,7 @@ pub(super) fn format(plan: &Plan, identity: [u8; 16]) -> Result<(Fs<Part, Memory
     let is_device = is_device(&plan.nand);
     let shape = if is_device { open_device(plan, nand.clone())?.0 } else { image_shape(plan)? };
     let bytes = shape.pages() * u64::from(shape.page_bytes);
-    let usual = (bytes / 1000).max(4096) / 8 * 8;
+    let usual = usual_nvram_bytes(shape);
     let nvram_bytes = match &memory {
         Some(claim) if !claim.file().metadata().is_ok_and(|found| found.is_file()) => {
             Nvram::size_bytes(&MappedNvram::over(claim.clone())?) as u64
@@ -252,7 +254,6 @@ fn make_nvram(claim: Arc<Claim>, bytes: u64) -> Result<MappedNvram> {
 
 /// The last format record of an image, wherever in its end it lies.
 fn record_in(image: &Path) -> Option<Record> {
-    use std::io::{Read, Seek, SeekFrom};
     let mut file = guard::input(image).ok()?;
     let len = file.metadata().ok()?.len();
     file.seek(SeekFrom::Start(len.saturating_sub(RECORDS_BYTES))).ok()?;
@@ -264,7 +265,6 @@ fn record_in(image: &Path) -> Option<Record> {
 
 /// The shape of the part that an NVRAM is of, where it says it.
 fn nvram_shape(path: &Path) -> Option<Geometry> {
-    use std::io::Read;
     let mut front = Vec::new();
     guard::input(path).ok()?.take(512).read_to_end(&mut front).ok()?;
     cmfs_core::geometry_of_nvram(&front)
@@ -275,12 +275,45 @@ fn image_bytes(shape: Geometry) -> u64 {
     shape.pages() * u64::from(shape.page_bytes + shape.spare_bytes)
 }
 
+/// An error if what is named as the NVRAM of a part holds something else: whoever opens the part may write it anew. The NVRAM of
+/// another part is refused as that is opened.
+fn refuse_contents(claim: &Claim, nand: &mut Part) -> Result<()> {
+    let mut front = [0; 512];
+    let mut file = claim.file();
+    let mut len = 0;
+    let failed = |why| Error::io(claim.name(), why);
+    file.rewind().map_err(failed)?;
+    while len < front.len() {
+        match file.read(&mut front[len..]).map_err(failed)? {
+            0 => break,
+            more => len += more,
+        }
+    }
+    if cmfs_core::identity_of_nvram(&front).is_some() {
+        return Ok(());
+    }
+    // A part that cannot be opened is refused as such.
+    let Ok(Some(identity)) = cmfs_core::identity_of_nand(nand) else { return Ok(()) };
+    match guard::contents(claim)? {
+        Some(what) if !cmfs_core::nvram_is_of(&front, &identity) => Err(Error::invalid(format!(
+            "{} holds {what}, and is not the NVRAM of this NAND; name that, or an empty one: `truncate -s {} NEW` makes it",
+            claim.name(),
+            usual_nvram_bytes(nand.geometry())
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The size of an NVRAM unless another is asked for.
+fn usual_nvram_bytes(shape: Geometry) -> u64 {
+    (shape.pages() * u64::from(shape.page_bytes) / 1000).max(4096) / 8 * 8
+}
+
 /// What an image is to a cmfs, and the identity of that.
 ///
 /// # Errors
 /// As [`guard::input`]'s.
 pub fn probe(image: &Path) -> Result<Option<(&'static str, [u8; 16])>> {
-    use std::io::Read;
     let mut front = Vec::new();
     let file = guard::input(image)?;
     file.take(512).read_to_end(&mut front).map_err(|why| Error::io(image.display(), why))?;
@@ -302,11 +335,15 @@ impl Volume<'_> {
             [Target::new("--nand", self.nand, role)].into_iter().chain(nvram).collect();
         let mut claims = guard::claim(&targets, false)?.into_iter();
         let nand = claims.next().ok_or(Error::BadArgument)?;
-        let nand: Part = match is_device(self.nand) {
+        let mut nand: Part = match is_device(self.nand) {
             true => Box::new(MtdNand::over(nand)?),
             false => Box::new(Corrected::new(ImageNand::over(nand, geometry_of(self.device)?)?)),
         };
-        let nvram = claims.next().map(MappedNvram::over).transpose()?;
+        let nvram = claims.next();
+        if let Some(claim) = nvram.as_ref().filter(|_| !self.plain) {
+            refuse_contents(claim, &mut nand)?;
+        }
+        let nvram = nvram.map(MappedNvram::over).transpose()?;
         let nvram = nvram.map(|memory| Box::new(memory) as Memory);
         let layout = self.nvram.map_or(Ok(Layout::Compact), layout_of)?;
         let config = Config { plain: self.plain, ..config(layout) };

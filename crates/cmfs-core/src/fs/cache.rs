@@ -121,6 +121,7 @@ impl Cache {
         data: &[u8],
     ) -> Result<()> {
         if data.len() as u64 == volume.page_bytes() {
+            self.flush_end(volume, id, index)?;
             volume.make_room()?;
             volume.put_page(id, index, data.len() as u32, data)?;
             self.drop_page(id, index);
@@ -174,6 +175,17 @@ impl Cache {
         Ok(())
     }
 
+    /// Before a page behind the end that flash knows of a file is written: the page with that end, if it waits here. On flash it may
+    /// have bytes behind the end, which were cut off, and a file that is longer would show.
+    fn flush_end<N: Nand, V: Nvram>(&mut self, volume: &mut Volume<N, V>, id: u32, index: u32) -> Result<()> {
+        let (size, page_bytes) = (volume.objects.find(id)?.flash_size, volume.page_bytes());
+        let end = (size / page_bytes) as u32;
+        if end < index && !size.is_multiple_of(page_bytes) && self.holds(id, end) {
+            self.flush_page(volume, id, end)?;
+        }
+        Ok(())
+    }
+
     fn flush_page<N: Nand, V: Nvram>(
         &mut self,
         volume: &mut Volume<N, V>,
@@ -181,6 +193,7 @@ impl Cache {
         index: u32,
     ) -> Result<()> {
         volume.bring(id)?;
+        self.flush_end(volume, id, index)?;
         let valid = volume.valid_bytes(volume.objects.find(id)?.size, index);
         let Some(bytes) = self.get(id, index) else { return Ok(()) };
         volume.make_room()?;

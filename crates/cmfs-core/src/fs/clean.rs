@@ -6,15 +6,22 @@
 //! [`Config::wear_limit`](super::Config::wear_limit) erases behind the most worn, it is cleaned too, so that its
 //! cold pages do not keep it from being used.
 //!
+//! Whatever is done, room for two blocks of pages is left behind: with that of one any block can be cleaned, the oldest one
+//! with dead pages among them, which all blocks that guard wait for, and each that gains leaves more room than there was.
+//! So what is dead can be had back, all of it, and a part that is full can be emptied. Blocks that guard are not counted:
+//! the next page that dies may make them wait. The power costs the rest of the open block each time it goes; that is why
+//! it is two.
+//!
 //! A live page that cannot be read is moved like others: with its tags, and a checksum that it has not. So it stays an error
 //! of its object, and the block can be erased.
 
 use super::Stats;
 use super::volume::Volume;
-use crate::blocks::BlockState;
+use crate::blocks::{Block, BlockState};
 use crate::error::{Error, Result};
-use crate::media::{Nand, Nvram};
-use crate::object::NONE;
+use crate::media::{Geometry, Nand, Nvram};
+use crate::object::{DELETED, NONE};
+use crate::sorted;
 use crate::tags::{Packed, PageKind};
 use alloc::vec::Vec;
 
@@ -28,6 +35,54 @@ struct Cleaning {
     pages: Vec<(u32, Packed)>,
     /// Copies for each page written.
     pace: u32,
+}
+
+/// What a page that guards keeps dead in older blocks: pages of an object.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    object: u32,
+    from: u32,
+    to: u32,
+    /// Its headers, too.
+    headers: bool,
+    /// The tags do not say: it may do less.
+    may_do_less: bool,
+}
+
+impl Mark {
+    fn of(tags: &Packed, geometry: &Geometry) -> Option<Mark> {
+        let all = |object| Mark { object, from: 0, to: u32::MAX, headers: true, may_do_less: false };
+        match tags.kind() {
+            PageKind::Header { object, extra: None } => Some(Mark { may_do_less: true, ..all(object) }),
+            PageKind::Header { object, extra: Some(extra) } if extra.parent == DELETED => Some(all(object)),
+            PageKind::Header { object, extra: Some(extra) } if extra.shrink => {
+                let from = geometry.pages_of(u64::from(extra.size_or_target));
+                Some(Mark { from, headers: false, ..all(object) })
+            }
+            PageKind::Data { object, index, bytes: 0 } => {
+                Some(Mark { from: index, to: index.saturating_add(1), headers: false, ..all(object) })
+            }
+            _ => None,
+        }
+    }
+
+    fn does_all_of(&self, other: &Mark) -> bool {
+        let covers = self.from <= other.from && self.to >= other.to;
+        !self.may_do_less && self.object == other.object && covers && (self.headers || !other.headers)
+    }
+
+    fn keeps_dead(&self, tags: &Packed) -> bool {
+        match tags.kind() {
+            PageKind::Header { object, extra } => {
+                let is_deletion = extra.is_some_and(|extra| extra.parent == DELETED);
+                self.headers && object == self.object && !is_deletion
+            }
+            PageKind::Data { object, index, bytes: 1.. } => {
+                object == self.object && (self.from..self.to).contains(&index)
+            }
+            _ => false,
+        }
+    }
 }
 
 /// What is being cleaned, and what was.
@@ -72,21 +127,44 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
                 self.cleaner.levelled += 1;
             }
         }
-        while self.log.blocks.free() < 2 {
-            let more = self.clean(self.log.flash.geometry().pages_per_block)?;
-            copies += more;
-            if more == 0 && self.cleaner.cleaning.is_none() {
-                break;
-            }
-        }
+        copies += self.keep_room(2)?;
         self.cleaner.most_copies = self.cleaner.most_copies.max(copies);
         self.log.erase_ahead(&self.objects)
+    }
+
+    /// Cleans until as many pages can be written as go into some blocks, if there is anything to clean; how many were
+    /// copied.
+    pub fn keep_room(&mut self, blocks: u32) -> Result<u32> {
+        let mut copies = 0;
+        while self.log.room() < u64::from(blocks * self.log.blocks.usable()) {
+            if self.log.blocks.free_guards() > 0 {
+                self.log.erase_one(&self.objects)?;
+                continue;
+            }
+            let room = self.log.room();
+            // What gains nothing now waits.
+            let under_way = self.cleaner.cleaning.as_ref().map(|cleaning| cleaning.block);
+            let fits = |block: &u32| u64::from(self.log.blocks.get(*block).live) <= room;
+            let under_way = under_way.filter(fits).filter(|block| self.log.blocks.gains(*block));
+            let Some(block) = under_way.or_else(|| self.log.blocks.cheapest(room)) else {
+                match self.free_a_guard()? {
+                    true => continue,
+                    false => break,
+                }
+            };
+            if under_way.is_none() {
+                self.begin_cleaning(block)?;
+            }
+            copies += self.clean(u32::MAX)?;
+        }
+        Ok(copies)
     }
 
     /// Copies a few pages, at most `limit`; how many.
     pub fn clean(&mut self, limit: u32) -> Result<u32> {
         if self.cleaner.cleaning.is_none() {
-            let Some(block) = self.log.blocks.cheapest() else { return Ok(0) };
+            let room = self.log.room();
+            let Some(block) = self.log.blocks.cheapest(room) else { return Ok(0) };
             self.begin_cleaning(block)?;
         }
         let Some(mut cleaning) = self.cleaner.cleaning.take() else { return Ok(0) };
@@ -111,6 +189,49 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
             self.cleaner.cleaning = Some(cleaning);
         }
         Ok(copies)
+    }
+
+    /// Where nothing can be cleaned with the room there is: finds a block that guards and of which no mark is needed any
+    /// more, since what it keeps dead is gone, or a later mark does so; whether there was one. Cost: the summaries of all
+    /// blocks for each that guards.
+    fn free_a_guard(&mut self) -> Result<bool> {
+        for block in self.log.blocks.guarding() {
+            if !self.is_needed(block)? {
+                self.log.blocks.unguard(block);
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether a block that guards keeps something dead that no later one does.
+    fn is_needed(&mut self, block: u32) -> Result<bool> {
+        let geometry = self.log.flash.geometry();
+        let age = |entry: &Block, block: u32| (entry.sequence, block);
+        let own = age(&self.log.blocks.get(block), block);
+        let tags = self.log.flash.tags_of(block)?;
+        let mut marks: Vec<Mark> = tags.iter().filter_map(|(_, tags)| Mark::of(tags, &geometry)).collect();
+        let mut others: Vec<(u32, u32)> = Vec::new();
+        for (other, entry) in self.log.blocks.iter() {
+            if !matches!(entry.state, BlockState::Erased | BlockState::Bad) && other != block {
+                others.push(age(entry, other));
+            }
+        }
+        // Later marks first.
+        sorted::sort(&mut others);
+        for other in others.into_iter().rev() {
+            let tags = self.log.flash.tags_of(other.1)?;
+            if other > own {
+                let later = |mark: &Mark| {
+                    let mut all = tags.iter().filter_map(|(_, tags)| Mark::of(tags, &geometry));
+                    all.any(|other| other.does_all_of(mark))
+                };
+                marks.retain(|mark| !later(mark));
+            } else if tags.iter().any(|(_, tags)| marks.iter().any(|mark| mark.keeps_dead(tags))) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// A block that was read often, or had to be corrected, and holds something.
@@ -199,7 +320,7 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
 
     /// Moves a live page, of which so many bytes are valid, to the log's end; one that cannot be read as lost, so that it
     /// stays an error of its object wherever it goes.
-    fn move_page(&mut self, page: u32, id: u32, index: Option<u32>, valid: u32) -> Result<()> {
+    pub fn move_page(&mut self, page: u32, id: u32, index: Option<u32>, valid: u32) -> Result<()> {
         self.cleaner.copies += 1;
         let can_say_lost = self.log.flash.place().ecc;
         let Some(index) = index else {

@@ -159,16 +159,20 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         if from >= to {
             return Ok(());
         }
-        if to == size {
-            // The size stays: flash is told of a smaller one only where pages go.
-            match self.volume.pages_of(from) < self.file(id)?.map.end() {
-                true => self.cut(id, from)?,
-                false => self.drop_behind(id, from)?,
-            }
+        let first = self.volume.pages_of(from);
+        let gone = self.file(id)?.map.end().saturating_sub(first);
+        if to == size && gone > self.volume.log.blocks.usable() {
+            // More pages than a block has are dropped by a header that cuts. The size stays: the header that says so follows.
+            self.cut(id, from)?;
             self.volume.objects.find_mut(id)?.size = size;
-            return self.volume.touch_contents(id);
+            self.volume.touch_contents(id)?;
+            return self.flush_object(id);
         }
-        let (first, last) = (self.volume.pages_of(from), self.index_of(to));
+        if to == size {
+            self.drop_behind(id, from)?;
+        }
+        // Behind the last page nothing is to be marked.
+        let last = if to == size { self.file(id)?.map.end().max(first) } else { self.index_of(to) };
         let begins = |index: u32| u64::from(index) * self.volume.page_bytes();
         let (after, before) = (begins(first), begins(last));
         if first > last {
@@ -176,7 +180,9 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             return self.volume.touch_contents(id);
         }
         self.cache.zero(&mut self.volume, id, from, after)?;
-        self.cache.zero(&mut self.volume, id, before, to)?;
+        if to < size {
+            self.cache.zero(&mut self.volume, id, before, to)?;
+        }
         for index in first..last {
             self.cache.drop_page(id, index);
             self.volume.mark_hole(id, index)?;

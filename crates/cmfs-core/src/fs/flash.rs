@@ -21,6 +21,7 @@ const LOOK_BEHIND: u32 = 2;
 pub(super) type Tagged = Vec<(u32, Packed)>;
 
 /// What the end of a block says.
+#[derive(Default)]
 pub(super) struct BlockTail {
     /// Its pages with tags, the last of them whole.
     pub pages: Tagged,
@@ -30,6 +31,8 @@ pub(super) struct BlockTail {
     pub unreadable: u32,
     /// Those of them that others follow: no power cut did that.
     pub lost: Vec<u32>,
+    /// Pages with tags, and without the data that these are of.
+    pub torn: Vec<u32>,
 }
 
 pub(super) struct Flash<N> {
@@ -239,6 +242,19 @@ impl<N: Nand> Flash<N> {
         Ok(found)
     }
 
+    /// The tags of the first `count` pages of a block; `None` where some cannot be read.
+    pub fn all_tags_of(&mut self, block: u32, count: u32) -> Result<Option<Vec<Packed>>> {
+        let first = self.geometry.first_page(block);
+        let mut found = Vec::with_capacity(count as usize);
+        for page in first..first + count {
+            match self.read_tags(page)? {
+                SpareState::Tagged(tags) => found.push(tags),
+                SpareState::Erased | SpareState::Unreadable => return Ok(None),
+            }
+        }
+        Ok(Some(found))
+    }
+
     /// Whether something was programmed behind a page of a block that reads as erased, so that it is not: pages are
     /// programmed in order. The next pages are looked at, and with `to_end` the last of the block.
     pub fn goes_on(&mut self, block: u32, page: u32, to_end: bool) -> Result<bool> {
@@ -253,10 +269,10 @@ impl<N: Nand> Flash<N> {
         Ok(false)
     }
 
-    /// The tags of a block's pages from `from` on, the last one checked to be whole.
+    /// The tags of a block's pages from `from` on, the last one checked to be whole: if it is not, it was never written.
     pub fn read_tail(&mut self, block: u32, from: u32) -> Result<BlockTail> {
         let first = self.geometry.first_page(block);
-        let mut tail = BlockTail { pages: Vec::new(), end: from, unreadable: 0, lost: Vec::new() };
+        let mut tail = BlockTail { end: from, ..BlockTail::default() };
         let mut pending = Vec::new();
         for page in from..self.geometry.pages_per_block {
             match self.read_tags(first + page)? {
@@ -283,6 +299,25 @@ impl<N: Nand> Flash<N> {
             }
         }
         Ok(tail)
+    }
+
+    /// Adds what a block's end says of pages that are not whole. Where a host may keep what was written later alone, every page is
+    /// read that was written since the last sync: none of a block before the one opened last.
+    pub fn find_torn(&mut self, tail: &mut BlockTail) -> Result<()> {
+        if self.nand.is_in_order() {
+            return Ok(());
+        }
+        for (page, tags) in &tail.pages {
+            match self.fetch(*page) {
+                Ok(found) if found.kind() == tags.kind() => {}
+                Err(Error::Gone) => return Err(Error::Gone),
+                _ => {
+                    tail.unreadable += 1;
+                    tail.torn.push(*page);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Where the tags are, which each driver decides by itself: the first place that makes sense of a page. False
@@ -384,6 +419,11 @@ impl<N: Nand> Flash<N> {
             Err(NandError::Gone) => Err(Error::Gone),
             _ => Ok(()),
         }
+    }
+
+    /// What was programmed so far stays if anything after it does.
+    pub fn keep_order(&mut self) -> Result<()> {
+        if self.nand.is_in_order() { Ok(()) } else { self.sync() }
     }
 
     /// Returns when what was programmed and erased stays.

@@ -224,7 +224,8 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
         self.objects.written(id);
         self.log.release(old);
         self.log.memory.note_header(id);
-        Ok(())
+        // The deletion of what it replaces follows: with that alone the name would be lost.
+        if shadows != 0 { self.log.flash.keep_order() } else { Ok(()) }
     }
 
     /// Writes the header again as flash knows the object: a size that was not written yet must not get there

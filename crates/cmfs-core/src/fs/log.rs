@@ -13,11 +13,14 @@ use crate::blocks::{BlockState, Blocks};
 use crate::checkpoint::Contents;
 use crate::error::{Error, Result};
 use crate::media::{Nand, Nvram};
-use crate::nvram::{Pairing, Snapshot, State, Store};
+use crate::nvram::{Pairing, Snapshot, State, Store, identity_of_nvram};
 use crate::object::{NONE, Objects};
 use crate::summary;
 use crate::tags::{Packed, PageKind, SEQUENCE_FIRST, SEQUENCE_LAST, SUMMARY_OBJECT, SpareState};
 use alloc::vec::Vec;
+
+/// Why the NVRAM of another part is refused.
+pub(super) const DIFFER: &str = "their identities differ";
 
 /// Erased blocks kept ready.
 const ERASED_AHEAD: usize = 2;
@@ -47,6 +50,8 @@ pub(super) struct Log<N, V> {
     session: Option<Session>,
     /// Of YAFFS2, to be erased before anything is written.
     checkpoint: Checkpoint,
+    /// Pages of objects of which a newer one was found torn, by index, or headers: to be written again.
+    torn: Vec<(u32, Option<u32>)>,
     /// Blocks that were opened.
     opened: u32,
     config: Config,
@@ -68,6 +73,7 @@ impl<N: Nand, V: Nvram> Log<N, V> {
             last_block: geometry.blocks - 1,
             session: None,
             checkpoint: Checkpoint::default(),
+            torn: Vec::new(),
             opened: 0,
             config,
         })
@@ -133,6 +139,22 @@ impl<N: Nand, V: Nvram> Log<N, V> {
         Ok(found)
     }
 
+    /// An error for an NVRAM that says that it is another part's, whatever the shape of that: it is all that knows where
+    /// things are there.
+    pub fn refuse_anothers(&self, device: &mut V) -> Result<()> {
+        let Some(session) = &self.session else { return Ok(()) };
+        let mut front = [0; 512];
+        let len = device.size_bytes().min(front.len());
+        let says = match device.read(0, &mut front[..len]) {
+            Ok(()) => identity_of_nvram(&front),
+            Err(_) => None,
+        };
+        match says {
+            Some(identity) if identity != session.identity() => Err(Error::Mismatch(DIFFER)),
+            _ => Ok(()),
+        }
+    }
+
     /// Writes an NVRAM anew as the part's, by the number of a session; false of a part without a format record, which
     /// has none.
     pub fn format_memory(&mut self, device: V, number: u32) -> Result<bool> {
@@ -193,6 +215,16 @@ impl<N: Nand, V: Nvram> Log<N, V> {
         self.open.take().map(|open| (open.block, open.next))
     }
 
+    /// Takes note of a page that is to be written again, since a newer one was found torn.
+    pub fn note_torn(&mut self, id: u32, index: Option<u32>) {
+        self.torn.push((id, index));
+    }
+
+    /// Those pages, once.
+    pub fn take_torn(&mut self) -> Vec<(u32, Option<u32>)> {
+        core::mem::take(&mut self.torn)
+    }
+
     /// Takes note of a block that holds something, read in a replay.
     pub fn replayed(&mut self, block: u32, sequence: u32) {
         if sequence >= self.sequence {
@@ -247,6 +279,7 @@ impl<N: Nand, V: Nvram> Log<N, V> {
             open,
             sequence: self.sequence,
             last_block: self.last_block,
+            session: self.session(),
             clean,
         });
         let report = match report {
@@ -315,8 +348,15 @@ impl<N: Nand, V: Nvram> Log<N, V> {
         }
         let block = open.block;
         let tags = self.open.take().and_then(|open| open.tags);
-        if let Some(tags) = tags.filter(|_| self.config.summaries) {
-            self.write_summary(block, &tags)?;
+        if self.config.summaries {
+            // Of a block that an earlier mount began, its pages say it: 1 ms on the SLC part.
+            let tags = match tags {
+                Some(tags) => Some(tags),
+                None => self.flash.all_tags_of(block, self.blocks.usable())?,
+            };
+            if let Some(tags) = tags {
+                self.write_summary(block, &tags)?;
+            }
         }
         self.blocks.close(block);
         Ok(())
@@ -361,9 +401,12 @@ impl<N: Nand, V: Nvram> Log<N, V> {
         self.blocks.open(block, self.sequence);
         self.last_block = block;
         self.open = Some(Open { block, next: 0, tags: Some(Vec::new()) });
-        if self.memory.commits_per_block()
-            && let Err(error) = self.commit(objects, false)
-        {
+        // What was not synced is in one block, which a replay reads whole.
+        let known = match self.memory.commits_per_block() {
+            true => self.commit(objects, false).map(drop),
+            false => self.flash.sync(),
+        };
+        if let Err(error) = known {
             // What the NVRAM does not know must not be written to.
             self.open = None;
             self.sequence -= 1;
@@ -378,6 +421,13 @@ impl<N: Nand, V: Nvram> Log<N, V> {
     /// How many blocks were opened.
     pub fn opened(&self) -> u32 {
         self.opened
+    }
+
+    /// Pages that can be written before anything has to be cleaned, whatever is removed first.
+    pub fn room(&self) -> u64 {
+        let usable = self.blocks.usable();
+        let rest = self.open.as_ref().map_or(0, |open| usable - open.next.min(usable));
+        u64::from(rest) + self.blocks.free_for_sure() as u64 * u64::from(usable)
     }
 
     /// Whether two more pages go into the open block; true if none is.

@@ -27,6 +27,8 @@ mod entries;
 #[cfg(test)]
 mod faults;
 mod flash;
+#[cfg(test)]
+mod full;
 mod headers;
 mod log;
 mod memory;
@@ -52,7 +54,7 @@ pub use check::Problem;
 pub use data::{Place, Seek};
 pub use mount::{MountKind, MountReport};
 pub use names::{Entry, NewObject};
-pub use session::ERASED;
+pub use session::{ERASED, identity_of_nand};
 
 use crate::blocks::Wear;
 use crate::error::{Error, Result};

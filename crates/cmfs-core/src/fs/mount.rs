@@ -13,7 +13,7 @@
 //! NVRAM is left alone, since nothing ties it to the part.
 
 use super::Fs;
-use super::log::Log;
+use super::log::{DIFFER, Log};
 use super::replay::Replay;
 use super::session::Match;
 use super::volume::Volume;
@@ -147,7 +147,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         let (modified, config) = (state.modified, log.config());
         let stale = match log.match_memory(&state.pairing)? {
             Match::Holds => None,
-            Match::Foreign => return Err(Error::Mismatch("their identities differ")),
+            Match::Foreign => return Err(Error::Mismatch(DIFFER)),
             Match::Stale => Some(WITHOUT),
             Match::Plain => Some("it has no format record"),
         };
@@ -196,6 +196,9 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         let config = log.config();
         let mut log = log.start_over()?;
         log.find_session()?;
+        if let Some(device) = &mut device {
+            log.refuse_anothers(device)?;
+        }
         let mut report = MountReport { kind: MountKind::Scanned, why, ..MountReport::default() };
         let (mut objects, mut firsts) = (make_root(&config), Vec::new());
         let found = if all || objects.is_bounded() { None } else { log.load_checkpoint(&mut firsts)? };

@@ -23,7 +23,9 @@ use crate::object::{
     DELETED, GROUP, Kind, LOST_FOUND, MAX_ID, NONE, Object, Objects, PAGES_MAX, ROOT, UNLINKED,
 };
 use crate::sorted;
-use crate::tags::{Extra, Packed, PageKind, SEQUENCE_CHECKPOINT, SEQUENCE_FORMAT, SpareState};
+use crate::tags::{
+    Extra, Packed, PageKind, SEQUENCE_CHECKPOINT, SEQUENCE_FORMAT, SEQUENCE_LAST, SEQUENCE_LOWEST, SpareState,
+};
 use alloc::vec::Vec;
 
 /// About what a step that may have to be finished takes beside its name.
@@ -50,7 +52,7 @@ impl<'a, N: Nand, V: Nvram> Replay<'a, N, V> {
         match layout {
             Layout::Compact => {
                 if let Some((block, next)) = open {
-                    self.replay_tail(block, next, None)?;
+                    self.replay_tail(block, next, None, true)?;
                 }
             }
             Layout::Paper => self.recover_by_sequence(open.map(|(block, _)| block))?,
@@ -63,8 +65,10 @@ impl<'a, N: Nand, V: Nvram> Replay<'a, N, V> {
     pub fn scan(mut self, firsts: &[SpareState], device: &mut Option<V>) -> Result<HalfMoves> {
         self.writes_down = self.objects.is_bounded() && self.log.memory.store().is_some();
         self.objects.set_scanning(self.writes_down);
-        for (sequence, block) in self.order_of_blocks(firsts)? {
-            self.scan_block(sequence, block, device)?;
+        let order = self.order_of_blocks(firsts)?;
+        let newest = order.last().map(|(_, block)| *block);
+        for (sequence, block) in order {
+            self.scan_block(sequence, block, newest == Some(block), device)?;
             self.objects.check_room()?;
         }
         self.bring_headerless()?;
@@ -121,10 +125,10 @@ impl<'a, N: Nand, V: Nvram> Replay<'a, N, V> {
 
     /// Replays a block from page `from` on. What follows the last page is not used again before an erase: it may
     /// have been begun.
-    fn replay_tail(&mut self, block: u32, from: u32, sequence: Option<u32>) -> Result<()> {
+    fn replay_tail(&mut self, block: u32, from: u32, sequence: Option<u32>, is_newest: bool) -> Result<()> {
         let tail = self.log.flash.read_tail(block, from)?;
         self.report.replayed_pages += tail.pages.len() as u32;
-        self.replay(block, sequence, tail, &mut None)
+        self.replay(block, sequence, tail, is_newest, &mut None)
     }
 
     /// Replays what was read of a block; with a sequence number, of one that is another than was known.
@@ -132,20 +136,25 @@ impl<'a, N: Nand, V: Nvram> Replay<'a, N, V> {
         &mut self,
         block: u32,
         sequence: Option<u32>,
-        tail: BlockTail,
+        mut tail: BlockTail,
+        is_newest: bool,
         device: &mut Option<V>,
     ) -> Result<()> {
+        if is_newest {
+            self.log.flash.find_torn(&mut tail)?;
+        }
         self.report.blocks_read += 1;
         self.report.unreadable_pages += tail.unreadable;
         self.report.lost.extend_from_slice(&tail.lost);
-        let guards = self.apply_all(&tail.pages, device)?;
+        let guards = self.apply_all(&tail, device)?;
         self.log.blocks.replayed(block, sequence, tail.end, guards);
         sequence.into_iter().for_each(|sequence| self.log.replayed(block, sequence));
         Ok(())
     }
 
     /// The paper's recovery: a block was touched since if its sequence number on NAND is not the one in NVRAM, or
-    /// if it was open then. One spare area is read for each block, and the pages of those that were touched.
+    /// if it was open then. A spare area is read for each block, three where that is erased, and the pages of those that were
+    /// touched.
     fn recover_by_sequence(&mut self, open: Option<u32>) -> Result<()> {
         let mut touched = Vec::new();
         for block in 0..self.log.flash.geometry().blocks {
@@ -153,10 +162,8 @@ impl<'a, N: Nand, V: Nvram> Replay<'a, N, V> {
             if known.state == BlockState::Bad {
                 continue;
             }
-            let now = match self.log.flash.first_tags(block)? {
-                SpareState::Tagged(tags) if tags.in_log() => tags.sequence,
-                _ => 0,
-            };
+            let is_in_log = |sequence: &u32| (SEQUENCE_LOWEST..=SEQUENCE_LAST).contains(sequence);
+            let now = self.first_sequence(block, None)?.filter(is_in_log).unwrap_or(0);
             if now != 0 && (now != known.sequence || Some(block) == open) {
                 touched.push((now, block));
             } else if now == 0 {
@@ -165,8 +172,9 @@ impl<'a, N: Nand, V: Nvram> Replay<'a, N, V> {
             }
         }
         sorted::sort(&mut touched);
+        let newest = touched.last().map(|(_, block)| *block);
         for (sequence, block) in touched {
-            self.replay_tail(block, 0, Some(sequence))?;
+            self.replay_tail(block, 0, Some(sequence), newest == Some(block))?;
         }
         Ok(())
     }
@@ -211,27 +219,70 @@ impl<'a, N: Nand, V: Nvram> Replay<'a, N, V> {
         Ok(None)
     }
 
-    fn scan_block(&mut self, sequence: u32, block: u32, device: &mut Option<V>) -> Result<()> {
+    fn scan_block(
+        &mut self,
+        sequence: u32,
+        block: u32,
+        is_newest: bool,
+        device: &mut Option<V>,
+    ) -> Result<()> {
         let summary = self.log.flash.read_summary(block)?;
         let first = self.log.flash.geometry().first_page(block);
         let tail = match summary {
             Some(tags) => {
                 let end = tags.len() as u32;
-                BlockTail { pages: (first..).zip(tags).collect(), end, unreadable: 0, lost: Vec::new() }
+                BlockTail { pages: (first..).zip(tags).collect(), end, ..BlockTail::default() }
             }
             None => self.log.flash.read_tail(block, 0)?,
         };
-        self.replay(block, Some(sequence), tail, device)
+        self.replay(block, Some(sequence), tail, is_newest, device)
     }
 
     /// Applies pages in order; whether the block they are in keeps older pages dead.
-    fn apply_all(&mut self, pages: &[(u32, Packed)], device: &mut Option<V>) -> Result<bool> {
+    fn apply_all(&mut self, tail: &BlockTail, device: &mut Option<V>) -> Result<bool> {
         let mut guards = false;
-        for (page, tags) in pages {
+        for (page, tags) in &tail.pages {
             self.find_memory(device)?;
-            guards |= self.apply(*page, tags)?;
+            let is_over = tail.torn.contains(page) && self.pass_over(*page, tags)?;
+            guards |= if is_over { false } else { self.apply(*page, tags)? };
         }
         Ok(guards)
+    }
+
+    /// Of a page without its data, which may never have been synced, an older state counts if there is one; whether there is.
+    /// It is written again before anything else, so that later scans, which do not read this page, find it. Else what the
+    /// tags say counts, and reading it is an error: it may have been synced. A deletion is all in its tags, and so is where a
+    /// cut ends a file.
+    fn pass_over(&mut self, page: u32, tags: &Packed) -> Result<bool> {
+        let (id, index, extra) = match tags.kind() {
+            PageKind::Data { object, index, .. } => (object, Some(index), None),
+            PageKind::Header { object, extra } => (object, None, extra),
+            _ => return Ok(false),
+        };
+        self.report.lost.push(page);
+        if id > MAX_ID || extra.is_some_and(|extra| extra.parent == DELETED) {
+            return Ok(false);
+        }
+        self.bring(id)?;
+        let Some(object) = self.objects.get_mut(id) else { return Ok(false) };
+        match index
+            .map_or(Some(object.header).filter(|header| *header != NONE), |index| object.map.get(index))
+        {
+            None => return Ok(false),
+            // The NVRAM was told of it, when it was synced.
+            Some(known) if known == page => return Ok(true),
+            Some(_) => {}
+        }
+        if let Some(extra) = extra.filter(|extra| extra.shrink && extra.kind == Kind::File) {
+            let size = u64::from(extra.size_or_target);
+            let pages = self.log.flash.geometry().pages_of(size);
+            (object.size, object.flash_size) = (size, size);
+            object.map.truncate(pages);
+            self.log.memory.note_object(id);
+            self.log.memory.note_pages_from(id, pages);
+        }
+        self.log.note_torn(id, index);
+        Ok(true)
     }
 
     /// Applies one page; whether it keeps older pages dead.

@@ -8,6 +8,7 @@
 //! gone: a mount reads one page and two spare areas to know, and a third while the other block is erased. Blocks of records are to the log as bad ones. Cost: one page a mount that writes, an erase
 //! where it has not the NVRAM of the one before.
 
+use super::Config;
 use super::flash::Flash;
 use super::memory::Memory;
 use crate::blocks::{BlockState, Blocks};
@@ -98,8 +99,10 @@ impl Session {
             return Ok((Match::Foreign, None));
         }
         // A session that the NVRAM was told of, and that was cut off before it began; or the record has a copy. One of
-        // that number elsewhere was begun with this NVRAM after it was as it is.
-        let announced = record.session < pairing.session;
+        // that number elsewhere was begun with this NVRAM after it was as it is. An NVRAM that was brought up to date in a
+        // session that the part has no record of says what was there before an older state of the part came back.
+        let announced = record.session < pairing.session
+            && ((1..=record.session).contains(&pairing.updated) || was_begun(flash, pairing.page)?);
         let copied = record.session == pairing.session && pairing.page.checked_add(1) == Some(page);
         let holds = record.memory == pairing.memory && (announced || copied);
         // Behind a page that may have been begun no record goes: records of a block follow each other.
@@ -128,6 +131,11 @@ impl Session {
     /// Whether it is of this mount.
     pub fn has_begun(&self) -> bool {
         self.begun
+    }
+
+    /// The part's random name.
+    pub fn identity(&self) -> [u8; 16] {
+        self.record.identity
     }
 
     /// What ties the part to an NVRAM that is formatted now.
@@ -240,6 +248,15 @@ impl Session {
 /// Why an erased part is refused, of [`Error::Foreign`].
 pub const ERASED: &str = "it is erased";
 
+/// The random name of a part; `None` if it has no format record.
+///
+/// # Errors
+/// It cannot be read, is of another shape, or of a version that is not known.
+pub fn identity_of_nand<N: Nand>(nand: &mut N) -> Result<Option<[u8; 16]>> {
+    let mut flash = Flash::new(nand, &Config::default())?;
+    Ok(find_record(&mut flash)?.map(|(_, record)| record.identity))
+}
+
 /// Why a part without a format record is refused.
 pub(super) fn why_foreign<N: Nand>(flash: &mut Flash<N>) -> Error {
     Error::Foreign(match flash.find_tags() {
@@ -316,6 +333,18 @@ fn read_record<N: Nand>(flash: &mut Flash<N>, page: u32) -> Result<Option<Record
         }
         Err(NoRecord::Other) => Ok(None),
     }
+}
+
+/// Whether a page that cannot be read, or says nothing, was a record once.
+fn was_begun<N: Nand>(flash: &mut Flash<N>, page: u32) -> Result<bool> {
+    if u64::from(page) >= flash.geometry().pages() {
+        return Ok(false);
+    }
+    Ok(match flash.read_tags(page)? {
+        SpareState::Unreadable => true,
+        SpareState::Tagged(tags) => tags.kind() == PageKind::Format && read_record(flash, page)?.is_none(),
+        SpareState::Erased => false,
+    })
 }
 
 /// The other block of records.

@@ -312,20 +312,39 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
         Ok(copies + u32::from(self.log.renew_session()?))
     }
 
+    /// Writes again what a replay found in the place of pages that were torn: what the log says last of it is whole then.
+    fn write_again(&mut self) -> Result<()> {
+        let mut left = self.log.take_torn();
+        while let Some((id, index)) = left.pop() {
+            self.bring(id)?;
+            let page = self.objects.get(id).and_then(|object| match index {
+                Some(index) => object.map.get(index),
+                None => Some(object.header).filter(|header| *header != NONE),
+            });
+            let Some(page) = page else { continue };
+            let page_bytes = self.log.flash.geometry().page_bytes;
+            let moved = self.keep_room(1).and_then(|_| self.move_page(page, id, index, page_bytes));
+            if let Err(error) = moved {
+                left.push((id, index));
+                left.into_iter().for_each(|(id, index)| self.log.note_torn(id, index));
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
     /// Ends the life of what an earlier mount kept without a name, or replaced without saying so any more: before
     /// anything else is written, so that flash never says less of it than now.
     pub fn reap(&mut self) -> Result<()> {
+        self.write_again()?;
         let mut left = core::mem::take(&mut self.to_reap);
         while let Some(id) = left.pop() {
             self.bring(id)?;
             if self.objects.get(id).is_none_or(Object::is_named) {
                 continue;
             }
-            let done = match self.remove_object(id) {
-                // Cleaning, which would write other things first, is for a part without any room.
-                Err(Error::NoSpace) => self.make_room().and_then(|()| self.remove_object(id)),
-                done => done,
-            };
+            // Cleaning, which writes other things first, is for a part that has no room to be cleaned after it.
+            let done = self.keep_room(1).and_then(|_| self.remove_object(id));
             if let Err(error) = done {
                 left.push(id);
                 self.to_reap = left;

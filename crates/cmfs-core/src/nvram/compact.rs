@@ -74,6 +74,8 @@ pub(super) fn unpack(key: Key, bytes: &[u8]) -> Option<u32> {
 #[derive(Clone, Copy, Debug, Default)]
 struct Super {
     update: u32,
+    /// The session that wrote it.
+    session: u32,
     identity: [u8; 16],
     memory: u32,
     /// Page bytes, spare bytes, pages a block, blocks, pages a block that hold data.
@@ -93,6 +95,7 @@ impl Super {
         put(0, MAGIC);
         put(4, VERSION);
         put(8, self.update);
+        put(12, self.session);
         (32..).step_by(4).zip(self.shape).for_each(|(at, value)| put(at, value));
         let [records, sum] = self.digest;
         let rest =
@@ -113,6 +116,7 @@ impl Super {
         identity.copy_from_slice(bytes.get(16..32)?);
         Some(Super {
             update: word(bytes, 8),
+            session: word(bytes, 12),
             identity,
             shape: [32, 36, 40, 44, 48].map(|at| word(bytes, at)),
             sequence: word(bytes, 52),
@@ -123,6 +127,17 @@ impl Super {
             memory: word(bytes, 76),
         })
     }
+}
+
+/// Where a name is in each superblock.
+pub(super) const NAMES_AT: [usize; 2] = [16, SLOT_BYTES + 16];
+
+/// Whether nothing but the beginning of being written anew is in what has never been an NVRAM before.
+pub(super) fn is_begun(front: &[u8]) -> bool {
+    let is_begun = |slot: &[u8]| word(slot, 0) == INCOMPLETE && slot[4..].iter().all(|byte| *byte == 0);
+    let is_blank = |slot: &[u8]| slot.iter().all(|byte| *byte == 0);
+    let mut slots = front.chunks_exact(SLOT_BYTES).take(2);
+    slots.clone().any(is_begun) && slots.all(|slot| is_begun(slot) || is_blank(slot))
 }
 
 /// Making records stopped: there is no room.
@@ -258,6 +273,7 @@ impl<V: Nvram> Store<V> {
             identity: self.pairing.identity,
             memory: self.pairing.memory,
             shape: self.shape(snapshot.blocks.usable()),
+            session: snapshot.session,
             sequence: snapshot.sequence,
             last_block: snapshot.last_block,
             open_block,
@@ -451,6 +467,7 @@ impl<V: Nvram> Store<V> {
             memory: says.memory,
             session: word(&session, 4),
             page: word(&session, 0),
+            updated: says.session,
         };
         let mut state = State {
             pairing,
@@ -767,7 +784,8 @@ mod tests {
 
     #[test]
     fn a_superblock_that_is_not_whole_is_not_one() {
-        let says = Super { update: 5, identity: [3; 16], shape: [1, 2, 3, 4, 5], ..Super::default() };
+        let says =
+            Super { update: 5, session: 6, identity: [3; 16], shape: [1, 2, 3, 4, 5], ..Super::default() };
         let bytes = says.to_bytes();
         assert_eq!(Super::from_bytes(&bytes).unwrap().to_bytes(), bytes);
         for at in 0..SLOT_BYTES {

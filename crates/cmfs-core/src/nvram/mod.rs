@@ -66,6 +66,21 @@ pub fn geometry_of_nvram(front: &[u8]) -> Option<Geometry> {
     compact::shape(front)
 }
 
+/// Whether an NVRAM that begins with these bytes (200 or more) is this part's, whole or spoilt: the part's random name is in one of
+/// the places where a layout has it, but for a few bits; or it was made for a part, and what it holds was cut off before that was
+/// said.
+pub fn nvram_is_of(front: &[u8], identity: &[u8; 16]) -> bool {
+    let distance = |at: usize| -> u32 {
+        let name = front.get(at..at + 16).unwrap_or(&[0; 16]);
+        name.iter().zip(identity).map(|(one, other)| (one ^ other).count_ones()).sum()
+    };
+    compact::NAMES_AT.into_iter().chain([paper::NAME_AT]).any(|at| distance(at) <= WRONG_BITS)
+        || compact::is_begun(front)
+}
+
+/// Wrong bits of a name that is still one part's: those of two parts differ in 64 of 128, and in so few once in 10^18.
+const WRONG_BITS: u32 = 16;
+
 /// What an NVRAM says of the part it belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pairing {
@@ -77,6 +92,8 @@ pub(crate) struct Pairing {
     pub session: u32,
     /// The page of that one's record.
     pub page: u32,
+    /// The session in which the last update was written; 0: an older version wrote it, and did not say.
+    pub updated: u32,
 }
 
 /// What an NVRAM says.
@@ -106,6 +123,8 @@ pub(crate) struct Snapshot<'a> {
     pub open: Option<(u32, u32)>,
     pub sequence: u32,
     pub last_block: u32,
+    /// The session that is under way, or the last one.
+    pub session: u32,
     /// Flash and memory agree: names can be written.
     pub clean: bool,
 }

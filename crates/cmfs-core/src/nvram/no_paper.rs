@@ -7,6 +7,7 @@ use crate::media::Nvram;
 
 pub(super) const SESSION_AT: usize = 8;
 pub(super) const HEAP_AT: usize = 40;
+pub(super) const NAME_AT: usize = 24;
 
 const LEFT_OUT: Error = Error::Unsupported("the paper's layout was left out of this build (feature paper)");
 

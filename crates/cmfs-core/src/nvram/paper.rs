@@ -25,6 +25,8 @@ use alloc::vec::Vec;
 pub(super) const SESSION_AT: usize = 8;
 /// The number by which the NVRAM is known (4 bytes), the CRC-32C of that and the name (4), the part's name (16).
 const PAIRING_AT: usize = 16;
+/// Where the name is.
+pub(super) const NAME_AT: usize = PAIRING_AT + 8;
 /// Where the space manager's room begins.
 pub(super) const HEAP_AT: usize = PAIRING_AT + 24;
 /// Bytes of a device record besides its blocks.
@@ -87,7 +89,9 @@ fn device_record(snapshot: &Snapshot) -> Vec<u8> {
     let erased = snapshot.blocks.erased_count() as u32;
     [DEVICE_TYPE, erased, open, next, free as u32].iter().for_each(|value| put(&mut to, *value));
     // Deleted, unlinked and background deletions: there are none, what is deleted is gone.
-    [0, snapshot.last_block, 0, snapshot.sequence, 0].iter().for_each(|value| put(&mut to, *value));
+    [0, snapshot.last_block, 0, snapshot.sequence, snapshot.session]
+        .iter()
+        .for_each(|value| put(&mut to, *value));
     for (_, block) in snapshot.blocks.iter() {
         let pages = block.live.min(0x3ff) << 10 | block.written.min(0x3ff);
         put(
@@ -111,6 +115,7 @@ fn read_device(bytes: &[u8], blocks: u32) -> Option<State> {
         open: (open != NONE).then_some((open, next)),
         last_block: word(bytes, 24)?,
         sequence: word(bytes, 32)?,
+        pairing: Pairing { updated: word(bytes, 36)?, ..Pairing::default() },
         ..State::default()
     };
     if state.last_block >= blocks || state.open.is_some_and(|(open, _)| open >= blocks) {
@@ -283,7 +288,7 @@ impl<V: Nvram> Store<V> {
         if number(PAIRING_AT + 4 - SESSION_AT)? != pairing_sum(memory, &identity) {
             return Err(Refusal::Damaged);
         }
-        Ok(Pairing { identity, memory, session: number(4)?, page: number(0)? })
+        Ok(Pairing { identity, memory, session: number(4)?, page: number(0)?, updated: 0 })
     }
 
     pub(super) fn load_paper(&mut self) -> core::result::Result<State, Refusal> {
@@ -308,7 +313,7 @@ impl<V: Nvram> Store<V> {
         let len = DEVICE_BYTES + BLOCK_BYTES * self.geometry.blocks as usize;
         let raw = lzo::decode_padded(&device, len).ok_or(Refusal::Damaged)?;
         let mut state = read_device(&raw, self.geometry.blocks).ok_or(Refusal::Damaged)?;
-        state.pairing = self.load_pairing()?;
+        state.pairing = Pairing { updated: state.pairing.updated, ..self.load_pairing()? };
         // Between two blocks there is no page by which a marker could be seen to be wrong.
         state.modified = !agrees || state.open.is_none();
         // A mount makes the trees of their leaves.

@@ -530,6 +530,14 @@ fn same(first: &Target, second: &Target, whole: bool) -> Error {
 }
 
 /// An error if the claimed thing holds something.
+/// What a file or device holds that would be lost if it was overwritten; `None` if it holds nothing.
+///
+/// # Errors
+/// [`Error::Io`] if it cannot be read.
+pub fn contents(claim: &Claim) -> Result<Option<String>> {
+    signature::contents(claim)
+}
+
 fn refuse_contents(claim: &Claim) -> Result<()> {
     let Some(what) = signature::contents(claim)? else { return Ok(()) };
     Err(Error::invalid(format!("{} already holds {what}; use --force to overwrite it", claim.name())))

@@ -62,3 +62,57 @@ fn a_hole_at_the_end_of_the_last_page_keeps_the_size_wherever_the_power_goes() {
         }
     }
 }
+
+/// The page with the end of a cut file has what was cut off, until it is written again.
+#[test]
+fn what_was_cut_off_does_not_come_back_where_the_file_grew_behind_it() {
+    type Grow = fn(&mut TestFs, u32);
+    let ways: [(&str, Grow); 4] = [
+        ("a page behind a gap", |fs, file| fs.write(file, 8192, &[8; 4096]).unwrap()),
+        ("what follows", |fs, file| fs.write(file, 4500, &[8; 9000]).unwrap()),
+        ("parts of pages", |fs, file| {
+            for at in 0..9u64 {
+                fs.write(file, 8192 + at * 4096, &[8; 10]).unwrap();
+            }
+        }),
+        ("a longer size", |fs, file| fs.truncate(file, 20_000).unwrap()),
+    ];
+    for (layout, (way, grow)) in LAYOUTS.into_iter().flat_map(|layout| ways.map(|way| (layout, way))) {
+        let what = format!("{layout:?}, {way}");
+        let (mut fs, file) = synced_file(layout, 5000);
+        fs.truncate(file, 4500).unwrap();
+        grow(&mut fs, file);
+        let config = *fs.config();
+        let (nand, nvram) = fs.into_media();
+        for memory in [nvram, None] {
+            let mut fs: TestFs = Fs::open(nand.clone(), memory, config).unwrap();
+            let mut bytes = alloc::vec![1; fs.attr(file).unwrap().size as usize];
+            fs.read(file, 0, &mut bytes).unwrap();
+            assert!(bytes[..4500].iter().all(|byte| *byte == 7), "{what}");
+            assert!(bytes[4500..].iter().all(|byte| *byte != 7), "{what}: what was cut off is back");
+        }
+    }
+}
+
+#[test]
+fn a_hole_to_the_end_of_a_file_keeps_its_size_wherever_the_power_goes() {
+    for layout in LAYOUTS {
+        for (size, from) in [(100_000, 50_000), (100_000, 0), (400_000, 1000), (400_000, 0)] {
+            let (mut fs, file) = synced_file(layout, size);
+            fs.punch(file, from, size as u64).unwrap();
+            let config = *fs.config();
+            let (nand, nvram) = fs.into_media();
+            for memory in [nvram, None] {
+                let what = format!("{layout:?}, {size} from {from}, NVRAM {}", memory.is_some());
+                let mut fs: TestFs = Fs::open(nand.clone(), memory, config).unwrap();
+                let mut bytes = alloc::vec![1; size];
+                assert_eq!(fs.read(file, 0, &mut bytes), Ok(size), "{what}");
+                let (kept, gone) = bytes.split_at(from as usize);
+                assert!(kept.iter().all(|byte| *byte == 7), "{what}");
+                // Bytes of a page of which a part is left may be there until the next sync.
+                assert!(gone.iter().skip(2048).all(|byte| *byte == 0), "{what}");
+                assert_eq!(fs.check(true), Ok(std::vec::Vec::new()), "{what}");
+            }
+        }
+    }
+}
