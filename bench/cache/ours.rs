@@ -2,7 +2,7 @@
 
 use super::{Options, cpu_seconds};
 use bimetal::Result;
-use bimetal::cache::{Access, Below, Config, PageAccess, build};
+use bimetal::cache::{Access, Config, Nothing, PageAccess, build};
 use bimetal::time::Time;
 use bimetal::units::Lpn;
 
@@ -20,19 +20,6 @@ pub struct Outcome {
     pub miss_ratio: f64,
     /// Bytes of memory a page that the cache can hold.
     pub overhead_a_page: f64,
-}
-
-/// A device that takes no time.
-struct Nothing;
-
-impl Below for Nothing {
-    fn read(&mut self, at: Time, _: Lpn, _: u32) -> Result<Time> {
-        Ok(at)
-    }
-
-    fn write(&mut self, at: Time, _: Lpn, _: u32) -> Result<Time> {
-        Ok(at)
-    }
 }
 
 /// The access of a record; `sparse` spreads the ids over 63 bits.

@@ -63,13 +63,10 @@ fn the_tour_of_the_readme_works_as_it_is_pasted() {
     let script = format!(
         "sudo() {{ \"$@\"; }}\ntrap 'umount -q mnt kernel || true' EXIT\n{tour}\necho the tour is over\n"
     );
-    let program = bimetal().get_program().to_owned();
-    let program = Path::new(&program).parent().expect("a folder").display().to_string();
-    let path = std::env::var("PATH").unwrap_or_default();
     let run = Command::new("sh")
         .args(["-euc", &script])
         .env("TMPDIR", home.path())
-        .env("PATH", format!("{program}:/usr/sbin:/sbin:{path}"))
+        .env("PATH", path_with_program())
         .output()
         .expect("sh(1)");
     let said = String::from_utf8_lossy(&run.stdout).into_owned();
@@ -185,24 +182,34 @@ fn the_promises_of_the_book_are_those_of_the_readme() {
 #[test]
 fn the_tours_of_the_book_work_as_they_are_pasted() {
     need_fuse!();
-    let program = bimetal().get_program().to_owned();
-    let program = Path::new(&program).parent().expect("a folder").display().to_string();
-    let path = std::env::var("PATH").unwrap_or_default();
     for tour in ["administrator", "firmware", "researcher"] {
         let (_, script) = prose_and_blocks(&text(&format!("docs/tour/{tour}.md")), "sh");
         assert!(script.lines().count() > 5, "{tour}: {script}");
-        let home = tempfile::tempdir().expect("a temporary directory");
-        let script = format!("trap 'umount -q mnt || true' EXIT\n{script}\necho the tour is over\n");
-        let run = Command::new("bash")
-            .args(["-euc", &script])
-            .env("TMPDIR", home.path())
-            .env("PATH", format!("{program}:/usr/sbin:/sbin:{path}"))
-            .output()
-            .expect("bash(1)");
-        let said = String::from_utf8_lossy(&run.stdout).into_owned();
-        let complained = String::from_utf8_lossy(&run.stderr);
-        assert!(run.status.success() && said.ends_with("the tour is over\n"), "{tour}: {said}{complained}");
+        runs_to_its_end(tour, &script, "umount -q mnt || true");
     }
+}
+
+/// Where programs are found, ours first.
+fn path_with_program() -> String {
+    let program = bimetal().get_program().to_owned();
+    let program = Path::new(&program).parent().expect("a folder").display().to_string();
+    format!("{program}:/usr/sbin:/sbin:{}", std::env::var("PATH").unwrap_or_default())
+}
+
+/// Runs a script of a page in a folder of its own, and what clears up after it, whatever became of it.
+fn runs_to_its_end(of: &str, script: &str, after: &str) {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let whole = format!("trap '{after}' EXIT\n{script}\necho that is all\n");
+    let run = Command::new("timeout")
+        .args(["300", "bash", "-euc", &whole])
+        .current_dir(home.path())
+        .env("TMPDIR", home.path())
+        .env("PATH", path_with_program())
+        .output()
+        .expect("bash(1)");
+    let said = String::from_utf8_lossy(&run.stdout).into_owned();
+    let complained = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success() && said.ends_with("that is all\n"), "{of}: {script}\n{said}{complained}");
 }
 
 /// The code of each block of a page that is of a language.
@@ -215,27 +222,13 @@ fn blocks(page: &str, language: &str) -> Vec<String> {
 #[test]
 fn each_block_of_the_readme_works_as_it_is_pasted() {
     need_fuse!();
-    let program = bimetal().get_program().to_owned();
-    let program = Path::new(&program).parent().expect("a folder").display().to_string();
-    let path = std::env::var("PATH").unwrap_or_default();
     let blocks = blocks(&text("README.md"), "sh");
     let (left_out, pasted): (Vec<_>, Vec<_>) =
         blocks.iter().partition(|block| block.lines().any(|line| line.starts_with("make ")));
     assert!(left_out.len() == 2 && pasted.len() >= 7, "{blocks:?}");
     for block in pasted {
-        let home = tempfile::tempdir().expect("a temporary directory");
         let after = "umount -q mnt kernel served || true; jobs -p | xargs -r kill 2>/dev/null || true";
-        let script = format!("trap '{after}' EXIT\n{block}\necho the block is over\n");
-        let run = Command::new("timeout")
-            .args(["300", "bash", "-euc", &script])
-            .current_dir(home.path())
-            .env("TMPDIR", home.path())
-            .env("PATH", format!("{program}:/usr/sbin:/sbin:{path}"))
-            .output()
-            .expect("bash(1)");
-        let said = String::from_utf8_lossy(&run.stdout).into_owned();
-        let complained = String::from_utf8_lossy(&run.stderr);
-        assert!(run.status.success() && said.ends_with("the block is over\n"), "{block}\n{said}{complained}");
+        runs_to_its_end("README.md", block, after);
     }
 }
 
@@ -263,13 +256,10 @@ fn the_status_that_the_readme_shows_is_that_of_its_tour() {
     let tour = block("## A tour", "```sh\n");
     let tour = tour.split("bimetal map").next().expect("what comes before the status");
     let home = tempfile::tempdir().expect("a temporary directory");
-    let program = bimetal().get_program().to_owned();
-    let program = Path::new(&program).parent().expect("a folder").display().to_string();
-    let path = std::env::var("PATH").unwrap_or_default();
     let run = Command::new("bash")
         .args(["-euc", &format!("trap 'bimetal umount mnt' EXIT\n{tour}")])
         .env("TMPDIR", home.path())
-        .env("PATH", format!("{program}:/usr/sbin:/sbin:{path}"))
+        .env("PATH", path_with_program())
         .output()
         .expect("bash(1)");
     let said = String::from_utf8_lossy(&run.stdout).into_owned();

@@ -3,7 +3,7 @@
 use super::index::{Index, NIL};
 use super::links::List;
 use super::pages::Pages;
-use super::policy::Afterlife;
+use super::policy::{Afterlife, Leaving};
 
 /// Nodes of pages that left, the latest at the front.
 pub struct Ghosts {
@@ -18,9 +18,9 @@ impl Ghosts {
         Ghosts { queue, most }
     }
 
-    /// Remembers `node`, whose page is about to leave; the oldest ghost is forgotten where there is no room.
-    pub fn remember<X: Index>(&mut self, pages: &mut Pages<X>, node: u32) -> Afterlife {
-        if self.most == 0 {
+    /// Remembers `node`, whose page is about to leave to make room; the oldest ghost is forgotten where there is no room.
+    pub fn remember<X: Index>(&mut self, pages: &mut Pages<X>, node: u32, why: Leaving) -> Afterlife {
+        if self.most == 0 || why == Leaving::Discarded {
             return Afterlife::Gone;
         }
         if self.queue.len() == self.most {

@@ -159,24 +159,11 @@ impl Sums {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Access, Config, build};
+    use super::super::{Access, Config, Nothing, build};
     use super::*;
-    use bimetal_base::Result;
     use bimetal_base::random::Random;
     use bimetal_base::time::Time;
     use bimetal_base::units::Lpn;
-
-    struct Nothing;
-
-    impl super::super::Below for Nothing {
-        fn read(&mut self, at: Time, _: Lpn, _: u32) -> Result<Time> {
-            Ok(at)
-        }
-
-        fn write(&mut self, at: Time, _: Lpn, _: u32) -> Result<Time> {
-            Ok(at)
-        }
-    }
 
     fn accesses(seed: u64, count: usize, pages: u64) -> Vec<PageAccess> {
         let mut random = Random::new(seed, "accesses");

@@ -119,24 +119,12 @@ impl<X: Index> Policy<X> for Adapter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Below, PageAccess, build};
+    use crate::{Nothing, PageAccess, build};
     use bimetal_base::random::Random;
     use bimetal_base::runtime::sync::Mutex;
     use bimetal_base::time::Time;
     use bimetal_base::units::Lpn;
     use std::sync::Arc;
-
-    /// A device that does nothing.
-    struct Nothing;
-
-    impl Below for Nothing {
-        fn read(&mut self, at: Time, _: Lpn, _: u32) -> Result<Time> {
-            Ok(at)
-        }
-        fn write(&mut self, at: Time, _: Lpn, _: u32) -> Result<Time> {
-            Ok(at)
-        }
-    }
 
     /// LRU by a vector, the newest last; its refusals are counted.
     #[derive(Clone, Debug, Default)]

@@ -1,9 +1,8 @@
 //! What every policy of the registry counts on the trace in the repository. A policy without a line here fails; the
 //! failure prints the line to add.
 
-use super::traces::Nothing;
 use bimetal::cache::registry::POLICIES;
-use bimetal::cache::{Config, PageRequest, Stats, build};
+use bimetal::cache::{Config, Nothing, PageRequest, Stats, build};
 use bimetal::time::Time;
 use bimetal::units::Lpn;
 

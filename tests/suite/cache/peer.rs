@@ -4,9 +4,9 @@
 //! Differences in definition: libCacheSim's LIRS moves a LIR page out when a page only in Q is hit, which the paper
 //! does not; it is not compared. Its S3-FIFO keeps nothing new when a tenth of the cache is one page or less.
 
-use super::traces::{Nothing, Random};
+use super::traces::Random;
 use bimetal::cache::offline::Numbered;
-use bimetal::cache::{Access, Config, PageAccess, build};
+use bimetal::cache::{Access, Config, Nothing, PageAccess, build};
 use bimetal::time::Time;
 use bimetal::units::Lpn;
 use std::path::{Path, PathBuf};

@@ -1,9 +1,9 @@
 //! Rules that hold whatever the numbers are.
 
 use super::ftl::{Bast, Fast, Flash, Layer, PageMap};
-use super::traces::{Io, Log, Nothing, Random, Step, counts, skewed};
+use super::traces::{Io, Log, Random, Step, counts, skewed};
 use bimetal::cache::registry::POLICIES;
-use bimetal::cache::{Access, Config, PageAccess, PageCache, PageRequest, Resident, Stats, build};
+use bimetal::cache::{Access, Config, Nothing, PageAccess, PageCache, PageRequest, Resident, Stats, build};
 use bimetal::time::Time;
 use bimetal::units::Lpn;
 use std::time::Duration;

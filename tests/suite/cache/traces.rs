@@ -1,7 +1,7 @@
 //! Traces made from a seed, and a device that only counts.
 
 use bimetal::Result;
-use bimetal::cache::{Access, Below, Config, PageAccess, Stats, build};
+use bimetal::cache::{Access, Below, Config, Nothing, PageAccess, Stats, build};
 use bimetal::time::Time;
 use bimetal::units::Lpn;
 
@@ -61,20 +61,6 @@ impl Below for Log {
 
     fn write(&mut self, at: Time, first: Lpn, count: u32) -> Result<Time> {
         self.note(Io::Write(first.0, count));
-        Ok(at)
-    }
-}
-
-/// A device that takes everything and keeps nothing.
-#[derive(Default)]
-pub struct Nothing;
-
-impl Below for Nothing {
-    fn read(&mut self, at: Time, _: Lpn, _: u32) -> Result<Time> {
-        Ok(at)
-    }
-
-    fn write(&mut self, at: Time, _: Lpn, _: u32) -> Result<Time> {
         Ok(at)
     }
 }

@@ -130,12 +130,12 @@ impl<X: Index> Policy<X> for Lecar {
         self.recency.remove(pages, node);
         self.frequency.leave(node, self.uses[node as usize]);
         match self.history.take() {
-            Some(history) if why == Leaving::Evicted => {
+            Some(history) => {
                 self.left[node as usize] = self.now;
                 pages.set_tag(node, history as u32);
-                self.histories[history].remember(pages, node)
+                self.histories[history].remember(pages, node, why)
             }
-            _ => Afterlife::Gone,
+            None => Afterlife::Gone,
         }
     }
 

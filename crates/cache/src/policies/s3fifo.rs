@@ -165,10 +165,7 @@ impl<X: Index> Policy<X> for S3Fifo {
             return Afterlife::Gone;
         }
         self.small.remove(pages, node);
-        match why {
-            Leaving::Evicted => self.ghosts.remember(pages, node),
-            Leaving::Discarded => Afterlife::Gone,
-        }
+        self.ghosts.remember(pages, node, why)
     }
 
     fn bytes(&self) -> usize {

@@ -82,9 +82,6 @@ impl<X: Index> Policy<X> for TwoQ {
             return Afterlife::Gone;
         }
         self.queue.remove(pages, node);
-        match why {
-            Leaving::Evicted => self.ghosts.remember(pages, node),
-            Leaving::Discarded => Afterlife::Gone,
-        }
+        self.ghosts.remember(pages, node, why)
     }
 }

@@ -18,7 +18,7 @@ mod signature;
 mod users;
 mod whole;
 
-pub use mounts::{MountedAt, has_mount, mounted_at};
+pub use mounts::{MountLine, MountedAt, has_mount, mounted_at, mounts_seen_by};
 pub use place::file_below;
 pub use whole::{BESIDE, Begun, beside, give_up, take_place, take_places, whole};
 

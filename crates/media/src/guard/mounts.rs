@@ -1,4 +1,4 @@
-//! What is mounted where, from `/proc/self/mountinfo`: the one reader of it.
+//! What is mounted where, from `/proc/PID/mountinfo`: the one reader of it.
 //!
 //! The table is bytes. A name in it is any bytes but 0, with blanks, line ends and backslashes in octal; one that is no
 //! UTF-8 is a name as any other, and hides no line.
@@ -12,10 +12,11 @@ use std::path::{Path, PathBuf};
 
 /// A mount.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct MountLine {
+pub struct MountLine {
     /// The kernel's number of this mount.
     id: Option<u64>,
-    number: Option<u64>,
+    /// The number of its device, as stat(2) has it.
+    pub number: Option<u64>,
     kind: String,
     source: PathBuf,
     /// Where it is mounted.
@@ -24,12 +25,19 @@ pub(super) struct MountLine {
     whole: bool,
     /// Nothing can be changed through it.
     pub read_only: bool,
+    /// Its options, then those of its file system.
+    pub options: Vec<String>,
 }
 
-/// All mounts, in the kernel's order: the last of several on one place is what is seen there.
-fn all() -> Vec<MountLine> {
-    let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
+/// All mounts that a process sees, by its number or `self`, in the kernel's order: the last of several on one place is what is
+/// seen there. None where it may not be looked at.
+pub fn mounts_seen_by(process: &str) -> Vec<MountLine> {
+    let table = fs::read(format!("/proc/{process}/mountinfo")).unwrap_or_default();
     table.split(|byte| *byte == b'\n').filter_map(parse).collect()
+}
+
+fn all() -> Vec<MountLine> {
+    mounts_seen_by("self")
 }
 
 /// The mounts of a device.
@@ -88,12 +96,16 @@ fn parse(line: &[u8]) -> Option<MountLine> {
     let number = text(front.nth(1)?).and_then(|word| place::parse_number(&word));
     let whole = front.next()? == b"/";
     let at = unescape(front.next()?);
-    // Options, and fields of which there may be any number, end with a dash.
+    let options =
+        |word: &[u8]| String::from_utf8_lossy(word).split(',').map(String::from).collect::<Vec<_>>();
+    let of_mount = options(front.next().unwrap_or_default());
+    // Fields of which there may be any number end with a dash.
     let mut back = words.skip_while(|word| *word != b"-").skip(1);
     let kind = unescape(back.next()?).to_string_lossy().into_owned();
     let source = unescape(back.next()?);
-    let read_only = back.next().unwrap_or_default().split(|byte| *byte == b',').any(|option| option == b"ro");
-    Some(MountLine { id, number, kind, source, at, whole, read_only })
+    let of_fs = options(back.next().unwrap_or_default());
+    let read_only = of_fs.iter().any(|option| option == "ro");
+    Some(MountLine { id, number, kind, source, at, whole, read_only, options: [of_mount, of_fs].concat() })
 }
 
 /// Blanks, line ends and backslashes are octal in the kernel's tables.
@@ -131,6 +143,7 @@ mod tests {
         assert_eq!(mount.number, Some(rustix::fs::makedev(98, 0)));
         assert_eq!((mount.at.as_path(), mount.read_only), (Path::new("/my disk"), true));
         assert_eq!(mount.source, Path::new(r"/dev/my\root"));
+        assert_eq!(mount.options, ["rw", "noatime", "ro", "errors=continue"]);
         assert_eq!(parse(b"nonsense"), None);
     }
 

@@ -1,9 +1,53 @@
 //! Lines whose columns a header names, in any order.
 
 use super::super::fields::{Fields, Wrong};
+use super::super::lines::Confidence;
+use super::Head;
+
+/// The columns that a format reads, by their names; the first of them a trace must have.
+pub(super) struct Columns<const N: usize> {
+    pub names: [&'static str; N],
+    pub needed: usize,
+}
+
+/// A trace whose first line is its header.
+pub(super) struct Headed<const N: usize> {
+    columns: &'static Columns<N>,
+    header: Option<Header<N>>,
+}
+
+impl<const N: usize> Columns<N> {
+    /// Whether a file that begins so has a header with what is needed.
+    pub fn are_in(&self, head: &Head) -> Confidence {
+        Confidence::full_if(Header::of(head.first_line(), self).is_some())
+    }
+}
+
+impl<const N: usize> Headed<N> {
+    /// A trace of which nothing was read.
+    pub fn new(columns: &'static Columns<N>) -> Headed<N> {
+        Headed { columns, header: None }
+    }
+
+    /// The columns of a line; none of the first, which is the header.
+    ///
+    /// # Errors
+    /// The header lacks what is needed.
+    pub fn line<'a>(&'a mut self, line: &'a [u8]) -> Result<Option<Picked<'a, N>>, Wrong> {
+        if self.header.is_some() {
+            return Ok(self.header.as_ref().map(|header| header.pick(line)));
+        }
+        let Columns { names, needed } = self.columns;
+        self.header = Header::of(line, self.columns);
+        match self.header {
+            Some(_) => Ok(None),
+            None => Err(Wrong::new(1, "header", format!("lacks one of {}", names[..*needed].join(", ")))),
+        }
+    }
+}
 
 /// Where the columns are that a format reads.
-pub(super) struct Header<const N: usize> {
+struct Header<const N: usize> {
     names: [&'static str; N],
     /// The column of each, from 0; none: the trace does not have it.
     columns: [Option<usize>; N],
@@ -17,8 +61,9 @@ pub(super) struct Picked<'a, const N: usize> {
 }
 
 impl<const N: usize> Header<N> {
-    /// Reads a header: names between commas or blanks. None if one of the first `needed` columns is not there.
-    pub fn of(line: &[u8], names: [&'static str; N], needed: usize) -> Option<Header<N>> {
+    /// Reads a header: names between commas or blanks. None if one of the needed columns is not there.
+    fn of(line: &[u8], wanted: &Columns<N>) -> Option<Header<N>> {
+        let (names, needed) = (wanted.names, wanted.needed);
         let line = line.strip_prefix(b"#").unwrap_or(line).trim_ascii();
         let separator = if line.contains(&b',') { b',' } else { b' ' };
         let told: Vec<&[u8]> = line.split(|byte| *byte == separator).collect();
@@ -28,7 +73,7 @@ impl<const N: usize> Header<N> {
     }
 
     /// The columns of `line`.
-    pub fn pick<'a>(&'a self, line: &'a [u8]) -> Picked<'a, N> {
+    fn pick<'a>(&'a self, line: &'a [u8]) -> Picked<'a, N> {
         let mut texts = [None; N];
         for (at, text) in line.split(|byte| *byte == self.separator).enumerate() {
             if let Some(which) = self.columns.iter().position(|column| *column == Some(at)) {

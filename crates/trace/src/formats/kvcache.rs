@@ -5,16 +5,14 @@
 //! none, and all their requests are of one instant). A key is a [page](super::keys).
 
 use super::super::fields::Wrong;
-use super::super::lines::{Confidence, LineFormat, TextTrace};
+use super::super::lines::{LineFormat, TextTrace};
 use super::super::zero::Zero;
 use super::super::{Op, Record};
-use super::headed::{Header, repeated};
+use super::headed::{Columns, Headed, repeated};
 use super::keys::{object_of, of_object};
 use super::{Format, Head, Make};
 
-const NAMES: [&str; 5] = ["key", "op", "key_size", "op_count", "op_time"];
-/// The first of them; a trace may lack the others.
-const NEEDED: usize = 3;
+static COLUMNS: Columns<5> = Columns { names: ["key", "op", "key_size", "op_count", "op_time"], needed: 3 };
 
 /// Registry line.
 pub const FORMAT: Format = Format {
@@ -22,30 +20,28 @@ pub const FORMAT: Format = Format {
     about: "Meta's key-value cache CSV: key, op, op_count, op_time; keys, one page of 4 KiB each",
     options: &[],
     make: Make {
-        detects: |head: &Head| Confidence::full_if(Header::of(head.first_line(), NAMES, NEEDED).is_some()),
-        open: |input, _| Ok(TextTrace::open(input, KvCache::default())),
+        detects: |head: &Head| COLUMNS.are_in(head),
+        open: |input, _| Ok(TextTrace::open(input, KvCache::new())),
     },
 };
 
-#[derive(Default)]
 struct KvCache {
-    header: Option<Header<5>>,
+    headed: Headed<5>,
     zero: Zero,
     repeats: usize,
+}
+
+impl KvCache {
+    fn new() -> KvCache {
+        KvCache { headed: Headed::new(&COLUMNS), zero: Zero::default(), repeats: 1 }
+    }
 }
 
 impl LineFormat for KvCache {
     const NAME: &'static str = "kvcache";
 
     fn line(&mut self, line: &[u8]) -> Result<Option<Record>, Wrong> {
-        let Some(header) = &self.header else {
-            self.header = Header::of(line, NAMES, NEEDED);
-            return match self.header {
-                Some(_) => Ok(None),
-                None => Err(Wrong::new(1, "header", format!("lacks one of {}", NAMES[..NEEDED].join(", ")))),
-            };
-        };
-        let picked = header.pick(line);
+        let Some(picked) = self.headed.line(line)? else { return Ok(None) };
         let op = match picked.text(1)? {
             op if op.starts_with(b"GET") => Op::Read,
             op if op.starts_with(b"SET") => Op::Write,
@@ -55,7 +51,7 @@ impl LineFormat for KvCache {
             }
         };
         self.repeats = repeated(&picked, 3)?;
-        let time = if picked.has(4) { picked.field(4)?.decimal(NAMES[4], 9)? } else { 0 };
+        let time = if picked.has(4) { picked.field(4)?.decimal(COLUMNS.names[4], 9)? } else { 0 };
         Ok(Some(of_object(self.zero.since(time, 1), op, object_of(picked.text(0)?))))
     }
 

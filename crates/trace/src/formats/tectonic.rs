@@ -6,17 +6,17 @@
 //! in which they come (`--fit compact` lays them side by side). Other operations move no data and are skipped.
 
 use super::super::fields::Wrong;
-use super::super::lines::{Confidence, LineFormat, TextTrace};
+use super::super::lines::{LineFormat, TextTrace};
 use super::super::units::Units;
 use super::super::zero::Zero;
 use super::super::{Op, Record};
-use super::headed::{Header, repeated};
+use super::headed::{Columns, Headed, repeated};
 use super::{Format, Head, Make};
 
-const NAMES: [&str; 7] =
-    ["op_time", "block_id", "io_offset", "io_size", "op_name", "rs_shard_id", "op_count"];
-/// The first of them; a trace may lack the others.
-const NEEDED: usize = 5;
+static COLUMNS: Columns<7> = Columns {
+    names: ["op_time", "block_id", "io_offset", "io_size", "op_name", "rs_shard_id", "op_count"],
+    needed: 5,
+};
 
 /// Registry line.
 pub const FORMAT: Format = Format {
@@ -24,31 +24,34 @@ pub const FORMAT: Format = Format {
     about: "Meta's Tectonic traces: op_time, block_id, rs_shard_id, io_offset, io_size, op_name, op_count; the unit is the block",
     options: &[],
     make: Make {
-        detects: |head: &Head| Confidence::full_if(Header::of(head.first_line(), NAMES, NEEDED).is_some()),
-        open: |input, _| Ok(TextTrace::open(input, Tectonic::default())),
+        detects: |head: &Head| COLUMNS.are_in(head),
+        open: |input, _| Ok(TextTrace::open(input, Tectonic::new())),
     },
 };
 
-#[derive(Default)]
 struct Tectonic {
-    header: Option<Header<7>>,
+    headed: Headed<7>,
     blocks: Units,
     zero: Zero,
     repeats: usize,
+}
+
+impl Tectonic {
+    fn new() -> Tectonic {
+        Tectonic {
+            headed: Headed::new(&COLUMNS),
+            blocks: Units::default(),
+            zero: Zero::default(),
+            repeats: 1,
+        }
+    }
 }
 
 impl LineFormat for Tectonic {
     const NAME: &'static str = "tectonic";
 
     fn line(&mut self, line: &[u8]) -> Result<Option<Record>, Wrong> {
-        let Some(header) = &self.header else {
-            self.header = Header::of(line, NAMES, NEEDED);
-            return match self.header {
-                Some(_) => Ok(None),
-                None => Err(Wrong::new(1, "header", format!("lacks one of {}", NAMES[..NEEDED].join(", ")))),
-            };
-        };
-        let picked = header.pick(line);
+        let Some(picked) = self.headed.line(line)? else { return Ok(None) };
         let op = match picked.text(4)? {
             name if name.starts_with(b"getChunk") => Op::Read,
             name if name.starts_with(b"putChunk") => Op::Write,
@@ -57,7 +60,7 @@ impl LineFormat for Tectonic {
         let shard = if picked.has(5) { picked.text(5)? } else { b"" };
         let unit = self.blocks.named_of(&[picked.text(1)?, b"/", shard].concat());
         self.repeats = repeated(&picked, 6)?;
-        let (at, flags) = self.zero.since(picked.field(0)?.decimal(NAMES[0], 9)?, 1);
+        let (at, flags) = self.zero.since(picked.field(0)?.decimal(COLUMNS.names[0], 9)?, 1);
         Ok(Some(Record { unit, flags, ..Record::new(at, op, picked.u64(2)?, picked.u64(3)?) }))
     }
 

@@ -5,14 +5,17 @@
 //! which files come (`--fit compact` lays them side by side). Time counts from the first request.
 
 use super::super::fields::Wrong;
-use super::super::lines::{Confidence, LineFormat, TextTrace};
+use super::super::lines::{LineFormat, TextTrace};
 use super::super::units::Units;
 use super::super::zero::Zero;
 use super::super::{Op, Record};
-use super::headed::Header;
+use super::headed::{Columns, Headed};
 use super::{Format, Head, Make};
 
-const NAMES: [&str; 5] = ["filename", "file_offset", "op_type", "request_io_size_bytes", "start_time"];
+static COLUMNS: Columns<5> = Columns {
+    names: ["filename", "file_offset", "op_type", "request_io_size_bytes", "start_time"],
+    needed: 5,
+};
 
 /// Registry line.
 pub const FORMAT: Format = Format {
@@ -20,32 +23,28 @@ pub const FORMAT: Format = Format {
     about: "Google's Thesios CSV: filename, file_offset, op_type, request_io_size_bytes, start_time; the unit is the file",
     options: &[],
     make: Make {
-        detects: |head: &Head| {
-            Confidence::full_if(Header::of(head.first_line(), NAMES, NAMES.len()).is_some())
-        },
-        open: |input, _| Ok(TextTrace::open(input, Thesios::default())),
+        detects: |head: &Head| COLUMNS.are_in(head),
+        open: |input, _| Ok(TextTrace::open(input, Thesios::new())),
     },
 };
 
-#[derive(Default)]
 struct Thesios {
-    header: Option<Header<5>>,
+    headed: Headed<5>,
     files: Units,
     zero: Zero,
+}
+
+impl Thesios {
+    fn new() -> Thesios {
+        Thesios { headed: Headed::new(&COLUMNS), files: Units::default(), zero: Zero::default() }
+    }
 }
 
 impl LineFormat for Thesios {
     const NAME: &'static str = "thesios";
 
     fn line(&mut self, line: &[u8]) -> Result<Option<Record>, Wrong> {
-        let Some(header) = &self.header else {
-            self.header = Header::of(line, NAMES, NAMES.len());
-            return match self.header {
-                Some(_) => Ok(None),
-                None => Err(Wrong::new(1, "header", format!("lacks one of {}", NAMES.join(", ")))),
-            };
-        };
-        let picked = header.pick(line);
+        let Some(picked) = self.headed.line(line)? else { return Ok(None) };
         let unit = self.files.named_of(picked.text(0)?);
         let offset = picked.u64(1)?;
         let op = match picked.text(2)? {
@@ -56,7 +55,7 @@ impl LineFormat for Thesios {
             }
         };
         let len = picked.u64(3)?;
-        let (at, flags) = self.zero.since(picked.field(4)?.decimal(NAMES[4], 9)?, 1);
+        let (at, flags) = self.zero.since(picked.field(4)?.decimal(COLUMNS.names[4], 9)?, 1);
         Ok(Some(Record { unit, flags, ..Record::new(at, op, offset, len) }))
     }
 }

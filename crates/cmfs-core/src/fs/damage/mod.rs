@@ -716,6 +716,20 @@ fn until_numbers_are_given_again(fs: TestFs) -> TestFs {
     world::reopen(fs, true)
 }
 
+/// Makes a file, which is given this number again, and looks that a scan finds nothing but holes in it.
+fn a_new_file_has_holes_only(mut fs: TestFs, number: u32, layout: Layout) {
+    let file = fs.create(ROOT, b"file", &node(Kind::File)).unwrap();
+    assert_eq!(file, number, "{layout:?}: the number is given again");
+    fs.truncate(file, 4 * 2048).unwrap();
+    fs.sync().unwrap();
+    let config = *fs.config();
+    let (nand, _) = fs.into_media();
+    let mut fs: TestFs = Fs::open(nand, None, config).unwrap();
+    let mut bytes = [1; 4 * 2048];
+    assert_eq!(fs.read(file, 0, &mut bytes).unwrap(), bytes.len());
+    assert!(bytes.iter().all(|byte| *byte == 0), "{layout:?}: it has pages of another file");
+}
+
 #[test]
 fn pages_of_a_file_that_never_got_a_name_are_not_in_the_holes_of_a_later_one() {
     for layout in LAYOUTS {
@@ -723,17 +737,8 @@ fn pages_of_a_file_that_never_got_a_name_are_not_in_the_holes_of_a_later_one() {
         let unborn = fs.create(ROOT, b"unborn", &node(Kind::File)).unwrap();
         fs.write(unborn, 0, &[7; 4 * 2048]).unwrap();
         assert_eq!(fs.volume.objects.get(unborn).unwrap().header, NONE);
-        let mut fs = until_numbers_are_given_again(fs);
-        let file = fs.create(ROOT, b"file", &node(Kind::File)).unwrap();
-        assert_eq!(file, unborn, "{layout:?}: the number is given again");
-        fs.truncate(file, 4 * 2048).unwrap();
-        fs.sync().unwrap();
-        let config = *fs.config();
-        let (nand, _) = fs.into_media();
-        let mut fs: TestFs = Fs::open(nand, None, config).unwrap();
-        let mut bytes = [1; 4 * 2048];
-        assert_eq!(fs.read(file, 0, &mut bytes).unwrap(), bytes.len());
-        assert!(bytes.iter().all(|byte| *byte == 0), "{layout:?}: it has pages of another file");
+        let fs = until_numbers_are_given_again(fs);
+        a_new_file_has_holes_only(fs, unborn, layout);
     }
 }
 
@@ -789,16 +794,7 @@ fn pages_of_a_replaced_file_that_never_got_a_name_are_not_in_the_holes_of_a_late
         while fs.volume.log.blocks.get(block).state != crate::blocks::BlockState::Erased {
             fs.volume.log.erase_one(&fs.volume.objects).unwrap();
         }
-        let file = fs.create(ROOT, b"file", &node(Kind::File)).unwrap();
-        assert_eq!(file, unborn, "{layout:?}: the number is given again");
-        fs.truncate(file, 4 * 2048).unwrap();
-        fs.sync().unwrap();
-        let config = *fs.config();
-        let (nand, _) = fs.into_media();
-        let mut fs: TestFs = Fs::open(nand, None, config).unwrap();
-        let mut bytes = [1; 4 * 2048];
-        assert_eq!(fs.read(file, 0, &mut bytes).unwrap(), bytes.len());
-        assert!(bytes.iter().all(|byte| *byte == 0), "{layout:?}: it has pages of another file");
+        a_new_file_has_holes_only(fs, unborn, layout);
     }
 }
 

@@ -18,10 +18,10 @@ use crate::chart::{Axis, Body, Chart, Curve, Scale, save};
 use crate::names;
 use accesses::Accesses;
 use bimetal_base::time::Time;
-use bimetal_base::units::{Lpn, parse_size, show_size};
+use bimetal_base::units::{parse_size, show_size};
 use bimetal_base::{Error, Result};
 use bimetal_cache::offline::{Distances, Numbered};
-use bimetal_cache::{Below, Config, build};
+use bimetal_cache::{Config, Nothing, build};
 use bimetal_trace::{Columns, Event, ReadOptions, Source};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -268,19 +268,6 @@ impl Laboratory<'_> {
         let mut cache = build(policy, &Config::new(capacity).block_pages(block))?;
         cache.run(Time::ZERO, &self.accesses.sampled, &mut Nothing)?;
         Ok(cache.view().stats.misses())
-    }
-}
-
-/// Below a cache of which only misses are asked.
-struct Nothing;
-
-impl Below for Nothing {
-    fn read(&mut self, at: Time, _: Lpn, _: u32) -> Result<Time> {
-        Ok(at)
-    }
-
-    fn write(&mut self, at: Time, _: Lpn, _: u32) -> Result<Time> {
-        Ok(at)
     }
 }
 
