@@ -159,7 +159,7 @@ fn risk(text: &mut String, status: &Value) -> fmt::Result {
 }
 
 /// Why it is not known how far the disk half of a volume that is only looked at is behind.
-pub(super) const BEHIND_UNKNOWN: &str = "a mount for writing brings the disk what the SSD's log holds";
+pub(super) const BEHIND_UNKNOWN: &str = "a mount for writing brings it what the log holds";
 
 fn sections(text: &mut String, status: &Value) -> fmt::Result {
     let half = &status["ssd_half"];
@@ -386,10 +386,7 @@ Since then programs wrote 1.0 MiB.
         status["at_risk"]["seconds"] = Value::Null;
         let text = screen("/mnt", Space { used: 0, size: 0 }, &status, 80);
         let line = text.lines().find(|line| line.starts_with("  behind")).unwrap();
-        assert_eq!(
-            line,
-            "  behind      unknown  a mount for writing brings the disk what the SSD's log holds"
-        );
+        assert_eq!(line, "  behind      unknown  a mount for writing brings it what the log holds");
     }
 
     #[test]
