@@ -213,6 +213,6 @@ mod tests {
                 .map(|(name, value)| (name.clone(), value.clone()))
                 .collect(),
         );
-        assert!(text(&looked_at).contains("lag         unknown: a mount for writing brings the disk"));
+        assert!(text(&looked_at).contains("lag         unknown: a mount for writing brings it"));
     }
 }
