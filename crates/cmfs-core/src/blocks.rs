@@ -6,7 +6,7 @@
 //! has dead pages, as in YAFFS2.
 
 use crate::media::Geometry;
-use alloc::collections::BTreeSet;
+use crate::sorted::Set;
 use alloc::vec::Vec;
 
 /// The state of a block.
@@ -85,31 +85,31 @@ pub(crate) struct Blocks {
     geometry: Geometry,
     usable: u32,
     /// Erased ones, the least worn first.
-    erased: BTreeSet<(u32, u32)>,
+    erased: Set<(u32, u32)>,
     /// Emptied ones the NVRAM may still point into.
     emptied: Vec<u32>,
     /// By sequence number.
-    erasable: BTreeSet<(u32, u32)>,
+    erasable: Set<(u32, u32)>,
     live: u64,
     /// Blocks that are not bad.
     good: u32,
     /// Emptied and erasable blocks that guard, by sequence number.
-    guarding: BTreeSet<(u32, u32)>,
+    guarding: Set<(u32, u32)>,
     /// Emptied and erasable blocks that do not.
     unguarded: usize,
     /// The oldest full block with dead pages, if that is known at the moment.
     oldest_full: Option<u32>,
     /// Blocks whose entry changed since this was last taken.
-    changed: BTreeSet<u32>,
+    changed: Set<u32>,
 }
 
 impl Blocks {
     /// All blocks erased and good.
     pub fn new(geometry: Geometry, usable: u32) -> Blocks {
         let count = geometry.blocks;
-        let mut erased = BTreeSet::new();
+        let mut erased = Set::new();
         for block in 0..count {
-            erased.insert((0, block));
+            erased.add((0, block));
         }
         Blocks {
             table: alloc::vec![Block::default(); count as usize],
@@ -117,13 +117,13 @@ impl Blocks {
             usable,
             erased,
             emptied: Vec::new(),
-            erasable: BTreeSet::new(),
+            erasable: Set::new(),
             live: 0,
             good: count,
-            guarding: BTreeSet::new(),
+            guarding: Set::new(),
             unguarded: 0,
             oldest_full: None,
-            changed: BTreeSet::new(),
+            changed: Set::new(),
         }
     }
 
@@ -139,13 +139,13 @@ impl Blocks {
     }
 
     /// Blocks whose entry changed, each once; forgets them.
-    pub fn take_changed(&mut self) -> BTreeSet<u32> {
+    pub fn take_changed(&mut self) -> Set<u32> {
         core::mem::take(&mut self.changed)
     }
 
     /// What was taken was not written.
-    pub fn still_changed(&mut self, blocks: BTreeSet<u32>) {
-        self.changed.extend(blocks);
+    pub fn still_changed(&mut self, blocks: Set<u32>) {
+        self.changed.extend(blocks.into_iter().map(|(block, ())| block));
     }
 
     /// Pages of a block that hold data and headers.
@@ -241,7 +241,7 @@ impl Blocks {
         let old = *entry;
         change(entry);
         let new = *entry;
-        self.changed.insert(block);
+        self.changed.add(block);
         let place = |entry: &Block| (entry.state, entry.erases, entry.sequence, entry.guards, entry.retire);
         if place(&old) != place(&new) {
             self.leave(block, &old);
@@ -277,14 +277,14 @@ impl Blocks {
 
     fn enter(&mut self, block: u32, new: &Block) {
         match new.state {
-            BlockState::Erased => drop(self.erased.insert((new.erases, block))),
+            BlockState::Erased => self.erased.add((new.erases, block)),
             BlockState::Emptied => self.emptied.push(block),
-            BlockState::Erasable => drop(self.erasable.insert((new.sequence, block))),
+            BlockState::Erasable => self.erasable.add((new.sequence, block)),
             BlockState::Bad => self.good -= 1,
             BlockState::Open | BlockState::Full => {}
         }
         match new.is_idle() {
-            true if new.guards => drop(self.guarding.insert((new.sequence, block))),
+            true if new.guards => self.guarding.add((new.sequence, block)),
             true => self.unguarded += 1,
             false => {}
         }
@@ -351,9 +351,13 @@ impl Blocks {
 
     /// The erased block to write next: of the least worn, the next behind `after`.
     pub fn next_erased(&self, after: u32) -> Option<u32> {
-        let (least, _) = *self.erased.first()?;
-        let behind = self.erased.range((least, after.saturating_add(1))..=(least, u32::MAX)).next();
-        behind.or_else(|| self.erased.first()).map(|(_, block)| *block)
+        let (least, _) = *self.erased.keys().next()?;
+        let behind = self
+            .erased
+            .range((least, after.saturating_add(1))..=(least, u32::MAX))
+            .map(|(key, ())| key)
+            .next();
+        behind.or_else(|| self.erased.keys().next()).map(|(_, block)| *block)
     }
 
     /// The first erased block behind `after` in order of place, whatever its wear: where a driver that knows
@@ -362,18 +366,18 @@ impl Blocks {
         let count = self.geometry.blocks;
         let first = after.min(count - 1) + 1;
         let place = |block: u32| (block + count - first) % count;
-        self.erased.iter().map(|(_, block)| *block).min_by_key(|block| place(*block))
+        self.erased.keys().map(|(_, block)| *block).min_by_key(|block| place(*block))
     }
 
     /// A block to erase: one that may look erased already, the next behind `after`; else the oldest that nothing
     /// forbids to.
     pub fn next_erasable(&self, after: u32) -> Option<u32> {
         let blank = self.erasable.range((0, after.saturating_add(1))..=(0, u32::MAX)).next();
-        if let Some((_, block)) = blank.or_else(|| self.erasable.range(..=(0, u32::MAX)).next()) {
+        if let Some(((_, block), ())) = blank.or_else(|| self.erasable.range(..=(0, u32::MAX)).next()) {
             return Some(*block);
         }
         let oldest = self.oldest_dirty();
-        let mut all = self.erasable.iter().map(|(_, block)| *block);
+        let mut all = self.erasable.keys().map(|(_, block)| *block);
         all.find(|block| {
             let entry = self.get(*block);
             !entry.guards || entry.sequence <= oldest
@@ -428,7 +432,7 @@ impl Blocks {
 
     /// The blocks that keep older pages dead and hold nothing live, the oldest first.
     pub fn guarding(&self) -> Vec<u32> {
-        self.guarding.iter().map(|(_, block)| *block).collect()
+        self.guarding.keys().map(|(_, block)| *block).collect()
     }
 
     /// Nothing is left that the block keeps dead.

@@ -6,7 +6,7 @@
 //! The table of names, if it is there, has every entry exactly once, under the key of the name it has now: an entry
 //! is taken out before its name changes. Keys of 32 bits stand in the table, so that it is changed without a look at any name.
 
-use alloc::collections::BTreeSet;
+use crate::sorted::Set;
 use alloc::vec::Vec;
 use hashbrown::HashTable;
 
@@ -15,12 +15,12 @@ use hashbrown::HashTable;
 pub(crate) struct Dir {
     /// Its entries are not known.
     unloaded: bool,
-    children: BTreeSet<u32>,
+    children: Set<u32>,
     subdirs: u32,
     names: Option<HashTable<(u32, u32)>>,
 }
 
-/// Bytes of an entry without its name: a number in a tree whose leaves are half full.
+/// Bytes of an entry without its name: a number in a vector that is being made larger.
 const CHILD_BYTES: usize = 12;
 /// Bytes of an entry with its name's key, in a table that was just made larger.
 pub(crate) const ENTRY_BYTES: usize = CHILD_BYTES + 20;
@@ -57,7 +57,7 @@ impl Dir {
 
     /// Bytes beside those of the directory itself.
     pub fn heap_bytes(&self) -> usize {
-        CHILD_BYTES * self.children.len() + self.names.as_ref().map_or(0, HashTable::allocation_size)
+        self.children.heap_bytes() + self.names.as_ref().map_or(0, HashTable::allocation_size)
     }
 
     /// Adds an entry; its name's key counts if names are loaded.
@@ -68,7 +68,7 @@ impl Dir {
         if let Some(names) = &mut self.names {
             names.insert_unique(spread(key), (key, entry), |(key, _)| spread(*key));
         }
-        self.children.insert(entry);
+        self.children.add(entry);
         self.subdirs += u32::from(is_dir);
     }
 
@@ -78,7 +78,7 @@ impl Dir {
         {
             found.remove();
         }
-        if self.children.remove(&entry) {
+        if self.children.remove(&entry).is_some() {
             self.subdirs = self.subdirs.saturating_sub(u32::from(is_dir));
         }
     }
@@ -113,7 +113,7 @@ impl Dir {
     }
 
     pub fn contains(&self, entry: u32) -> bool {
-        self.children.contains(&entry)
+        self.children.contains_key(&entry)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -122,7 +122,7 @@ impl Dir {
 
     /// The entries from `from` on, in order.
     pub fn entries(&self, from: u32) -> impl Iterator<Item = u32> {
-        self.children.range(from..).copied()
+        self.children.range(from..).map(|(child, ())| *child)
     }
 
     /// How many of them are directories.

@@ -4,9 +4,8 @@ use crate::dir::{Dir, key};
 use crate::error::{Error, Result};
 use crate::header::{Attribute, Header};
 use crate::map::PageMap;
-use crate::sorted::{self, Map};
+use crate::sorted::{self, Map, Set};
 use alloc::boxed::Box;
-use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 /// The root directory.
@@ -237,7 +236,7 @@ struct Budget {
     /// Links by what they stand for, of what is not here.
     links: Map<u32, u32>,
     /// What stays for another reason.
-    pinned: BTreeSet<u32>,
+    pinned: Set<u32>,
     /// Objects that were put back.
     fetched: u64,
     /// A scan is under way: what has no header yet may go, too.
@@ -356,9 +355,7 @@ impl Objects {
         let slots = self.slots.get_mut(at).filter(|slots| slots.here & bit != 0)?;
         let object = slots.objects.remove(slots.rank(bit));
         slots.here &= !bit;
-        if slots.objects.is_empty() {
-            slots.objects = Vec::new();
-        }
+        sorted::give_back(&mut slots.objects);
         self.budget.bytes -= object.counted as usize;
         Some(object)
     }
@@ -442,7 +439,7 @@ impl Objects {
 
     /// An object is in memory until the file system is closed.
     pub fn pin(&mut self, id: u32) {
-        self.budget.pinned.insert(id);
+        self.budget.pinned.add(id);
     }
 
     /// A scan is under way, or is not any more. While it is, all that is known of an object without a header is what
@@ -569,7 +566,7 @@ impl Objects {
             || object.damaged
             || object.size_unknown
             || object.kind == Kind::File && object.size != object.flash_size
-            || self.budget.pinned.contains(&id);
+            || self.budget.pinned.contains_key(&id);
         if !stays && is_told(id) {
             let Some(object) = self.take(id) else { return };
             self.slots_of(id).stored |= slot_of(id).1;

@@ -1,4 +1,4 @@
-//! Maps and sets as sorted vectors, where they are small or grow at their end: a tree of the standard library is 5 KB of code for each
+//! Maps and sets as sorted vectors, which are small or grow at their end: a tree of the standard library is 5 KB of code for each
 //! type of key and value. What is taken from the middle moves what is behind it.
 
 use alloc::collections::BinaryHeap;
@@ -10,9 +10,19 @@ pub(crate) fn sort<T: Ord>(all: &mut Vec<T>) {
     *all = BinaryHeap::from(core::mem::take(all)).into_sorted_vec();
 }
 
+/// Gives the memory of a vector back that is nearly empty again.
+pub(crate) fn give_back<T>(all: &mut Vec<T>) {
+    if all.len() <= all.capacity() / 4 {
+        all.shrink_to(all.len() * 2);
+    }
+}
+
 /// Values by key, in the order of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Map<K, V>(Vec<(K, V)>);
+
+/// Keys, in their order.
+pub(crate) type Set<K> = Map<K, ()>;
 
 impl<K, V> Default for Map<K, V> {
     fn default() -> Map<K, V> {
@@ -42,8 +52,9 @@ impl<K: Ord + Copy, V> Map<K, V> {
         self.0.capacity() * size_of::<(K, V)>()
     }
 
+    /// Empties it, and gives its memory back.
     pub fn clear(&mut self) {
-        self.0.clear();
+        self.0 = Vec::new();
     }
 
     pub fn get(&self, key: &K) -> Option<&V> {
@@ -83,10 +94,7 @@ impl<K: Ord + Copy, V> Map<K, V> {
 
     pub fn remove(&mut self, key: &K) -> Option<V> {
         let value = self.0.remove(self.find(key).ok()?).1;
-        // A map that is empty again takes no memory.
-        if self.0.is_empty() {
-            self.0 = Vec::new();
-        }
+        give_back(&mut self.0);
         Some(value)
     }
 
@@ -98,6 +106,11 @@ impl<K: Ord + Copy, V> Map<K, V> {
 
     pub fn pop_first(&mut self) -> Option<(K, V)> {
         if self.0.is_empty() { None } else { Some(self.0.remove(0)) }
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&K, &V)> + ExactSizeIterator {
@@ -124,6 +137,19 @@ impl<K: Ord + Copy, V> Map<K, V> {
             Bound::Unbounded => self.0.len(),
         };
         self.0[from..to.max(from)].iter().map(|(key, value)| (key, value))
+    }
+}
+
+impl<K: Ord + Copy> Set<K> {
+    /// Puts a key in, if it is not there.
+    pub fn add(&mut self, key: K) {
+        self.insert(key, ());
+    }
+}
+
+impl<K: Ord + Copy> Extend<K> for Set<K> {
+    fn extend<I: IntoIterator<Item = K>>(&mut self, keys: I) {
+        keys.into_iter().for_each(|key| self.add(key));
     }
 }
 

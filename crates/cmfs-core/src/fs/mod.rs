@@ -346,6 +346,10 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             self.volume.objects.begin();
             self.find_memory();
         }
+        self.bring(objects)
+    }
+
+    fn bring<const COUNT: usize>(&mut self, objects: [u32; COUNT]) -> Result<()> {
         objects.into_iter().try_for_each(|id| self.volume.bring(id))
     }
 
@@ -354,6 +358,8 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         if !self.volume.make_memory() && self.has_changed() {
             // Its own errors are for whoever asks for an update.
             let _ = self.update();
+            // Objects whose headers it wrote were used by it, not by the operation.
+            self.volume.objects.begin();
         }
         self.volume.make_memory()
     }
@@ -361,7 +367,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     /// As [`begin`](Fs::begin), of an operation after which there is more to know than before.
     fn begin_more<const COUNT: usize>(&mut self, objects: [u32; COUNT]) -> Result<()> {
         self.begin(objects)?;
-        if self.find_memory() { Ok(()) } else { Err(Error::NoMemory) }
+        if self.find_memory() { self.bring(objects) } else { Err(Error::NoMemory) }
     }
 
     /// Gives every object whose header cannot be read a new one, under the name it goes by now; how many.

@@ -4,12 +4,12 @@
 
 use super::{Config, Stats};
 use crate::media::{Geometry, NandError};
-use alloc::collections::BTreeSet;
+use crate::sorted::Set;
 use alloc::vec::Vec;
 
 pub(super) struct Watch {
     reads: Vec<u32>,
-    tired: BTreeSet<u32>,
+    tired: Set<u32>,
     /// A block is tired after so many reads; 0: never.
     reads_max: u32,
     /// A block is tired when so many bits of a codeword were wrong; 0: never.
@@ -23,7 +23,7 @@ impl Watch {
         let is_on = config.refresh_copies > 0;
         Watch {
             reads: alloc::vec![0; geometry.blocks as usize],
-            tired: BTreeSet::new(),
+            tired: Set::new(),
             reads_max: if is_on { config.refresh_reads } else { 0 },
             // Three quarters, as drivers of Linux have it.
             bits_max: if is_on { (correctable * 3).div_ceil(4) } else { 0 },
@@ -39,7 +39,7 @@ impl Watch {
         let bits = read.unwrap_or(0);
         self.corrected_bits += u64::from(bits);
         if is_old || self.bits_max > 0 && bits >= self.bits_max {
-            self.tired.insert(block);
+            self.tired.add(block);
         }
         read.map(drop)
     }
@@ -53,11 +53,11 @@ impl Watch {
     }
 
     pub fn is_tired(&self, block: u32) -> bool {
-        self.tired.contains(&block)
+        self.tired.contains_key(&block)
     }
 
     pub fn tired(&self) -> impl Iterator<Item = u32> {
-        self.tired.iter().copied()
+        self.tired.keys().copied()
     }
 
     pub fn count(&self, stats: &mut Stats) {

@@ -228,7 +228,7 @@ impl<V: Nvram> Store<V> {
     fn note_all(&mut self, snapshot: &Snapshot) {
         self.all = true;
         for (id, object) in snapshot.objects.iter() {
-            self.objects.insert(id);
+            self.objects.add(id);
             self.segments.extend(object.map.segments().map(|segment| (id, segment)));
         }
     }
@@ -286,7 +286,7 @@ impl<V: Nvram> Store<V> {
 
     fn put_records(&mut self, snapshot: &Snapshot, update: u32) -> Put<()> {
         let context = self.context(snapshot.blocks.usable());
-        let mut groups: Vec<u32> = self.objects.iter().map(|id| id / GROUP).collect();
+        let mut groups: Vec<u32> = self.objects.keys().map(|id| id / GROUP).collect();
         groups.dedup();
         for group in groups {
             let stored = self.stored_of(snapshot.objects, group, context)?;
@@ -301,7 +301,7 @@ impl<V: Nvram> Store<V> {
             self.release_early()?;
         }
         let segments: Vec<(u32, u32)> =
-            self.segments.iter().copied().filter(|(_, segment)| *segment > 0).collect();
+            self.segments.keys().copied().filter(|(_, segment)| *segment > 0).collect();
         for (id, segment) in segments {
             let object = snapshot.objects.get(id);
             if self.put_segment(id, segment, object, context, update)?.is_err() {
@@ -353,7 +353,7 @@ impl<V: Nvram> Store<V> {
         for id in group * GROUP..(group + 1) * GROUP {
             let is_external = external.contains(&id);
             let there = self.heap.place(Key::segment(id, 0)).is_some();
-            let stale = !there || self.segments.contains(&(id, 0));
+            let stale = !there || self.segments.contains_key(&(id, 0));
             let object = snapshot.objects.get(id).filter(|_| is_external);
             let outdated = if is_external { stale } else { there };
             if outdated && self.put_segment(id, 0, object, context, update)?.is_err() {
@@ -394,7 +394,7 @@ impl<V: Nvram> Store<V> {
     }
 
     fn put_blocks(&mut self, snapshot: &Snapshot, update: u32) -> Put<()> {
-        let mut records: Vec<u32> = snapshot.changed_blocks.iter().map(|block| block / BLOCKS).collect();
+        let mut records: Vec<u32> = snapshot.changed_blocks.keys().map(|block| block / BLOCKS).collect();
         if self.all || self.scan == Scan::Over {
             records = (0..snapshot.geometry.blocks.div_ceil(BLOCKS)).collect();
         }
@@ -413,7 +413,7 @@ impl<V: Nvram> Store<V> {
     /// Names of groups with an object whose names record is not true any more, as far as a quarter of the memory
     /// stays free. What is said now and was not before is added to `named`.
     fn put_names(&mut self, snapshot: &Snapshot, update: u32, named: &mut Vec<u32>) -> Result<()> {
-        for group in core::mem::take(&mut self.unnamed) {
+        for (group, ()) in core::mem::take(&mut self.unnamed) {
             let Some(bytes) = self.names_of(snapshot, group)? else { continue };
             let spare = self.heap.size_bytes() / 8 / 4;
             let fits = self.heap.free_words() > spare + bytes.len() / 8 + 3;
@@ -422,7 +422,7 @@ impl<V: Nvram> Store<V> {
                 return Ok(());
             }
             // The group's record says which names are true.
-            self.objects.insert(group * GROUP);
+            self.objects.add(group * GROUP);
             for id in group * GROUP..(group + 1) * GROUP {
                 let loaded = snapshot.objects.get(id).is_some_and(|object| object.details.is_some());
                 if loaded && !snapshot.objects.is_dirty(id) && !self.named.contains(id) {
@@ -594,7 +594,7 @@ impl<V: Nvram> Store<V> {
             for id in external {
                 if let Some(object) = state.objects.get_mut(id) {
                     self.load_segment(object, id, 0, context)?;
-                    loaded.insert(Key::segment(id, 0).packed(), ());
+                    loaded.add(Key::segment(id, 0).packed());
                 }
             }
         }
@@ -605,7 +605,7 @@ impl<V: Nvram> Store<V> {
                 && let Some(object) = state.objects.get_mut(id)
             {
                 self.load_segment(object, id, segment, context)?;
-                loaded.insert(key.packed(), ());
+                loaded.add(key.packed());
             }
         }
         self.check_rest(&loaded)

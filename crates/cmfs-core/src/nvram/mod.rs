@@ -14,7 +14,7 @@ use crate::fs::{Layout, Names, UpdateReport};
 use crate::map::SEGMENT;
 use crate::media::{Geometry, Nvram, NvramError};
 use crate::object::{Details, GROUP, Object, Objects};
-use alloc::collections::BTreeSet;
+use crate::sorted::Set;
 use alloc::vec::Vec;
 use heap::{Heap, Key};
 
@@ -118,7 +118,7 @@ pub(crate) struct State {
 pub(crate) struct Snapshot<'a> {
     pub objects: &'a Objects,
     pub blocks: &'a Blocks,
-    pub changed_blocks: &'a BTreeSet<u32>,
+    pub changed_blocks: &'a Set<u32>,
     pub geometry: &'a Geometry,
     pub open: Option<(u32, u32)>,
     pub sequence: u32,
@@ -142,13 +142,13 @@ pub(crate) struct Store<V> {
     modified: bool,
     overflow: bool,
     /// Objects whose record is out of date.
-    objects: BTreeSet<u32>,
+    objects: Set<u32>,
     /// Segments of maps whose record is out of date: object, segment.
-    segments: BTreeSet<(u32, u32)>,
+    segments: Set<(u32, u32)>,
     /// Objects that the names records are true of.
     named: Bits,
     /// Groups with headers that are newer than the names record.
-    unnamed: BTreeSet<u32>,
+    unnamed: Set<u32>,
     /// Ends of records, to be given back at the next update.
     tombstones: Vec<Key>,
     /// All records have to be made anew.
@@ -214,10 +214,10 @@ impl<V: Nvram> Store<V> {
             update: 0,
             modified: false,
             overflow: false,
-            objects: BTreeSet::new(),
-            segments: BTreeSet::new(),
+            objects: Set::new(),
+            segments: Set::new(),
             named: Bits::default(),
-            unnamed: BTreeSet::new(),
+            unnamed: Set::new(),
             tombstones: Vec::new(),
             all: false,
             scan: Scan::None,
@@ -317,7 +317,9 @@ impl<V: Nvram> Store<V> {
     pub fn table_bytes(&self) -> usize {
         self.heap.table_bytes()
             + self.named.0.capacity() * 8
-            + 24 * (self.objects.len() + self.segments.len() + self.unnamed.len())
+            + self.objects.heap_bytes()
+            + self.segments.heap_bytes()
+            + self.unnamed.heap_bytes()
     }
 
     /// Whether what the records say of an object is all there is to say of it.
@@ -327,7 +329,7 @@ impl<V: Nvram> Store<V> {
             && !self.overflow
             && !self.all
             && segments.is_none()
-            && !self.objects.contains(&id)
+            && !self.objects.contains_key(&id)
     }
 
     /// Visits those objects of a group that are wanted as the records say they are, in order; without `pages` those in
@@ -353,21 +355,21 @@ impl<V: Nvram> Store<V> {
     }
 
     pub fn note_object(&mut self, id: u32) {
-        self.objects.insert(id);
+        self.objects.add(id);
     }
 
     pub fn note_segment(&mut self, id: u32, segment: u32) {
-        self.segments.insert((id, segment));
+        self.segments.add((id, segment));
         if segment == 0 || self.layout == Layout::Paper {
-            self.objects.insert(id);
+            self.objects.add(id);
         }
     }
 
     /// An object's header was written: what the names record says of it may not be true any more.
     pub fn note_header(&mut self, id: u32) {
         self.named.remove(id);
-        self.unnamed.insert(id / GROUP);
-        self.objects.insert(id);
+        self.unnamed.add(id / GROUP);
+        self.objects.add(id);
     }
 
     /// All segments of an object from one on that have a record.

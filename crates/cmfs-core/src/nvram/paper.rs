@@ -260,7 +260,7 @@ impl<V: Nvram> Store<V> {
     }
 
     fn put_paper(&mut self, snapshot: &Snapshot) -> Result<bool> {
-        for id in core::mem::take(&mut self.objects) {
+        for (id, ()) in core::mem::take(&mut self.objects) {
             let key = Key::new(Key::OBJECT, id);
             self.heap.remove(key);
             self.heap.release()?;
