@@ -217,7 +217,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub parquet: Option<PathBuf>,
     /// Tell what was done in each span of this length of virtual time, as 1s: with --json in 'series', and in --series
-    #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration, conflicts_with_all = ["fs", "info"])]
+    #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration, conflicts_with = "info")]
     pub every: Option<Duration>,
     /// Write one row a run and span to a file: Parquet if its name ends in .parquet, else CSV
     #[arg(long, value_name = "FILE", requires = "every")]

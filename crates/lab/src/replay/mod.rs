@@ -75,7 +75,12 @@ pub fn run(args: &Args) -> Result<()> {
     args.check()?;
     if args.fs.is_some() {
         let report = files::replay(args)?;
+        args.series.as_deref().map(|path| files::write_windows(path, &report.series)).transpose()?;
         say(if args.json { json(&report)? } else { report.table() }.trim_end())?;
+        if !(args.json || report.series.is_empty() || args.series.is_some()) {
+            say(&format!("\neach {}", humantime::format_duration(args.every.unwrap_or_default())))?;
+            say(rows::aligned(&files::window_table(&report.series)).trim_end())?;
+        }
         return match report.ended.how.is_result() {
             true => Ok(()),
             false => Err(Error::invalid(report.ended.told())),

@@ -18,6 +18,7 @@ mod player;
 mod report;
 mod subject;
 mod tree;
+mod windows;
 
 pub(crate) use fat::FatTree;
 #[cfg(test)]
@@ -26,6 +27,8 @@ pub use report::{CallReport, DeviceReport, FilesReport};
 pub use subject::Subject;
 pub(crate) use subject::{Device, FLASH_BYTES, caching, device, ftl, identifier, part, refuse_options};
 pub(crate) use tree::Tree;
+pub use windows::{CallWindow, DeviceWindow};
+pub(super) use windows::{table as window_table, write as write_windows};
 
 use super::args::{Args, PaceName};
 use super::driver::{TIME_MAX, too_late};
@@ -40,6 +43,7 @@ use report::Config;
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
+use windows::Windows;
 
 /// What a call takes at least, beside the devices: programs do not run in no time, and two of them in turn.
 const SOFTWARE_MIN: Duration = Duration::from_micros(1);
@@ -121,11 +125,15 @@ fn play_on(clock: &Clock, args: &Args, workload: Workload, subject: Subject) -> 
     subject.target.sync()?;
     let before = subject.counts();
     let started = clock.now();
+    if let Some(every) = args.every {
+        player.watch(Windows::new(every, subject.devices.clone(), started));
+    }
     player.run(!args.no_flush)?;
     args.brought.go_on()?;
     // What was measured is told, however it ends.
     let synced = if args.no_drain { Ok(()) } else { subject.target.sync() };
     let sim_time = clock.now().since(started);
+    let series = player.windows()?;
     let (status, devices) = (subject.target.status(), subject.devices(&before));
     let closed = subject.target.close();
     let (file_system, asked) = match status {
@@ -133,7 +141,16 @@ fn play_on(clock: &Clock, args: &Args, workload: Workload, subject: Subject) -> 
         Err(why) => (Value::Null, Err(why)),
     };
     let ended = synced.and(asked).and(closed).map_or_else(|why| Ended::after(&why), |()| Ended::default());
-    player.report(Outcome { fs: args.fs_kind(), processes, sim_time, ended, file_system, devices, config })
+    player.report(Outcome {
+        fs: args.fs_kind(),
+        processes,
+        sim_time,
+        ended,
+        file_system,
+        devices,
+        series,
+        config,
+    })
 }
 
 /// Refuses calls that would be made, or return, later than virtual time can say.

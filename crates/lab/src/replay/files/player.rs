@@ -6,6 +6,7 @@
 
 use super::report::{CallReport, Config, DeviceReport, FilesReport};
 use super::tree::Target;
+use super::windows::{CallWindow, Windows};
 use crate::replay::brought::Brought;
 use crate::replay::ending::Ended;
 use crate::replay::report::Spread;
@@ -41,6 +42,8 @@ pub(super) struct Player {
     /// One for each process: it may be its turn.
     turns: Vec<Condvar>,
     tally: parking_lot::Mutex<Tally>,
+    /// Where windows of time are asked for.
+    windows: parking_lot::Mutex<Option<Windows>>,
 }
 
 /// What is told of a run beside its calls.
@@ -51,6 +54,7 @@ pub(super) struct Outcome<'a> {
     pub ended: Ended,
     pub file_system: Value,
     pub devices: BTreeMap<&'static str, DeviceReport>,
+    pub series: Vec<CallWindow>,
     pub config: Config,
 }
 
@@ -102,6 +106,7 @@ impl Player {
             brought,
             order: Mutex::default(),
             tally: parking_lot::Mutex::default(),
+            windows: parking_lot::Mutex::default(),
         }
     }
 
@@ -129,6 +134,20 @@ impl Player {
             made.or_else(|why| player.not_made(*path, deed, why))?;
         }
         Ok(())
+    }
+
+    /// Looks at what is done from now on, window by window.
+    pub fn watch(&self, windows: Windows) {
+        *self.windows.lock() = Some(windows);
+    }
+
+    /// What was seen since.
+    ///
+    /// # Errors
+    /// There are more windows than can be kept.
+    pub fn windows(&self) -> Result<Vec<CallWindow>> {
+        let windows = self.windows.lock().take();
+        windows.map_or(Ok(Vec::new()), Windows::finish)
     }
 
     /// Notes that something which was there before cannot be here.
@@ -201,10 +220,22 @@ impl Player {
     /// Makes a call and counts it.
     fn make(&self, call: &Call) {
         let arrived = self.clock.now();
+        if let Some(windows) = &mut *self.windows.lock() {
+            windows.see(arrived);
+        }
         self.clock.sleep_until(arrived + self.software);
         let done = self.call(call.path, call.deed);
         self.target.settle();
-        let took = self.clock.now().since(arrived).as_nanos() as u64;
+        let now = self.clock.now();
+        let took = now.since(arrived).as_nanos() as u64;
+        if let Some(windows) = &mut *self.windows.lock() {
+            let bytes = done.as_ref().ok().map(|bytes| match call.deed {
+                Deed::Read(..) => (*bytes, 0),
+                Deed::Write(..) => (0, *bytes),
+                _ => (0, 0),
+            });
+            windows.returned(now, took, bytes);
+        }
         let tally = &mut *self.tally.lock();
         let index = call.deed.index();
         match done {
@@ -296,7 +327,7 @@ impl Player {
     /// # Errors
     /// Not one of them succeeded.
     pub fn report(&self, outcome: Outcome) -> Result<FilesReport> {
-        let Outcome { fs, processes, sim_time, ended, file_system, devices, config } = outcome;
+        let Outcome { fs, processes, sim_time, ended, file_system, devices, series, config } = outcome;
         let tally = self.tally.lock();
         let mut all = Spread::default();
         let mut by_call = BTreeMap::new();
@@ -332,6 +363,7 @@ impl Player {
             by_call,
             devices,
             file_system,
+            series,
             config,
         })
     }

@@ -1,5 +1,6 @@
 //! What a run of calls gave, under the names that `replay --fs --json` prints.
 
+use super::windows::CallWindow;
 use crate::replay::ending::{Ended, Ending};
 use crate::replay::report::Latency;
 use crate::replay::rows::aligned;
@@ -44,6 +45,9 @@ pub struct FilesReport {
     pub devices: BTreeMap<&'static str, DeviceReport>,
     /// The file system's counters, since it was made.
     pub file_system: Value,
+    /// What was done in each window of `--every`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub series: Vec<CallWindow>,
     /// What the run was.
     pub config: Config,
 }

@@ -5,12 +5,14 @@
 
 use super::report::DeviceReport;
 use super::tree::Target;
+use super::windows::Devices;
 use crate::kinds::{KINDS, volume::PART};
 use crate::replay::args::Args;
 use crate::stack::{Caching, Contents, Layers, Medium, Told};
 use bimetal_base::random::Random;
 use bimetal_base::runtime::Clock;
 use bimetal_base::{Error, Result};
+use bimetal_ftl as ftl;
 use bimetal_media::counted::{Counted, Counts};
 use bimetal_media::nand::NandProfile;
 use bimetal_media::ram::Ram;
@@ -28,7 +30,7 @@ const BLOCKS_MIN: u32 = 32;
 /// A file system that was made, and its devices.
 pub struct Subject {
     pub(super) target: Arc<dyn Target>,
-    devices: Vec<(&'static str, Device)>,
+    pub(super) devices: Devices,
     /// What the block devices hold, for tests.
     #[cfg(test)]
     pub(super) images: Vec<Arc<Ram>>,
@@ -63,7 +65,7 @@ impl Subject {
             target,
             #[cfg(test)]
             images: devices.iter().map(|(_, device)| device.image.clone()).collect(),
-            devices,
+            devices: devices.into(),
         }
     }
 
@@ -103,6 +105,11 @@ impl Subject {
 }
 
 impl Device {
+    /// What it was asked for, and what its flash did, so far.
+    pub(super) fn look(&self) -> (Counts, Option<ftl::Report>) {
+        (self.counted.counts(), self.told.model.flash())
+    }
+
     /// The device, which counts.
     pub fn counted(&self) -> Arc<Counted> {
         self.counted.clone()

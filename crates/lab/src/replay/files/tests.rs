@@ -420,3 +420,69 @@ fn the_report_says_what_the_file_system_stood_on() {
     let why = replay(&args(&format!("t --event Q {}", on("fat")))).unwrap_err().to_string();
     assert!(why.contains("event is of a replay of requests"), "{why}");
 }
+
+/// The windows of runs that write, on every file system: they add up to the run, which is the same with and without them.
+#[test]
+fn the_windows_of_a_run_of_calls_add_up_to_it_and_change_nothing() {
+    for kind in kinds() {
+        let line = format!("gen:postmark:files=60:transactions=400 {} --processes 3", on(kind));
+        let (plain, plain_bytes) = played(&line);
+        let (seen, seen_bytes) = played(&format!("{line} --every 1ms"));
+        assert!(plain_bytes == seen_bytes, "{kind}: other bytes");
+        let mut seen: serde_json::Value = serde_json::from_str(&seen).unwrap();
+        let windows = seen.as_object_mut().unwrap().remove("series").unwrap();
+        assert_eq!(seen, serde_json::from_str::<serde_json::Value>(&plain).unwrap(), "{kind}");
+        let windows = windows.as_array().unwrap();
+        let sum = |pointer: &str| {
+            let all = windows.iter().map(|window| window.pointer(pointer).and_then(Value::as_u64));
+            all.map(|one| one.unwrap_or_else(|| panic!("{kind}: {pointer}"))).sum::<u64>()
+        };
+        assert!(windows.len() > 1, "{kind}: {} windows", windows.len());
+        for (figure, total) in [
+            ("/calls", "calls"),
+            ("/failed", "failed"),
+            ("/bytes_read", "bytes_read"),
+            ("/bytes_written", "bytes_written"),
+        ] {
+            assert_eq!(Some(sum(figure)), seen[total].as_u64(), "{kind}: {figure}");
+        }
+        assert_eq!(sum("/latency_ns/count"), sum("/calls"), "{kind}");
+        let from: Vec<u64> = windows.iter().map(|window| window["from_ns"].as_u64().unwrap()).collect();
+        assert!(
+            from.is_sorted_by(|a, b| a < b) && from.iter().all(|from| from % 1_000_000 == 0),
+            "{kind}: {from:?}"
+        );
+        let devices = seen["devices"].as_object().unwrap();
+        assert_eq!(devices.is_empty(), ["cmfs", "osd"].contains(&kind), "{kind}");
+        for (name, device) in devices {
+            for (figure, total) in device["requests"].as_object().unwrap() {
+                let pointer = format!("/devices/{name}/requests/{figure}");
+                assert_eq!(Some(sum(&pointer)), total.as_u64(), "{kind}: {pointer}");
+            }
+        }
+        if kind == "fat" {
+            assert!(sum("/devices/device/pages_programmed") > 0, "{windows:?}");
+        }
+    }
+}
+
+#[test]
+fn the_windows_of_a_run_of_calls_are_written_as_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = dir.path().join("rows.csv");
+    let line = format!("gen:postmark:files=60:transactions=100 {} --every 20ms", on("fat"));
+    crate::replay::run(&args(&format!("{line} --series {}", rows.display()))).unwrap();
+    let text = std::fs::read_to_string(&rows).unwrap();
+    let mut lines = text.lines();
+    let header: Vec<&str> = lines.next().unwrap().split(',').collect();
+    let at = |name: &str| {
+        header.iter().position(|column| *column == name).unwrap_or_else(|| panic!("{name}: {text}"))
+    };
+    let sum = |name: &str| {
+        lines.clone().map(|line| line.split(',').nth(at(name)).unwrap().parse::<u64>().unwrap()).sum::<u64>()
+    };
+    assert!(
+        sum("calls") > 100 && sum("device_writes") > 0 && sum("device_write_bytes") > sum("bytes_written"),
+        "{text}"
+    );
+}

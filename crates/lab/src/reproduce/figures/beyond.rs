@@ -53,4 +53,13 @@ pub(super) const PLOTS: &[Plots] = &[
             &["{group}/not sequential"],
         )],
     ),
+    (
+        "trace-inventory",
+        &[bars(
+            "",
+            "The recorded traces: requests, counted and as written down",
+            "requests",
+            &["{}/{group} requests"],
+        )],
+    ),
 ];

@@ -18,6 +18,27 @@ const MS: &str = "time (ms)";
 
 pub(super) const PLOTS: &[Plots] = &[
     (
+        "cmfs-table2",
+        &[
+            bars(
+                "compressed",
+                "001, table 2: the records of 400 files, as the paper lays them out and as they lie in the NVRAM",
+                "bytes",
+                &["compressed/{group}"],
+            ),
+            bars(
+                "reads",
+                "001, table 2: pages of NAND read by a mount",
+                "pages",
+                &[
+                    "in memory/NAND pages read",
+                    "synchronised/NAND pages read by the next mount",
+                    "recovered/NAND pages and spare areas read",
+                ],
+            ),
+        ],
+    ),
+    (
         "cmfs-ratio",
         &[bars(
             "",

@@ -327,14 +327,11 @@ mod tests {
         assert_eq!(curves[0].points, [(0.0, 0.125.into()), (100.0, 0.25.into())]);
     }
 
-    /// Experiments whose claim is of no figure and that have nothing to draw: a table of features, counts that agree.
-    const DRAWN_BY_NONE: [&str; 2] = ["cmfs-table2", "trace-inventory"];
-
     #[test]
-    fn every_experiment_of_a_papers_figure_draws_it() {
+    fn every_experiment_draws_what_it_found() {
         for experiment in &*EXPERIMENTS {
             let id = experiment.id;
-            assert_eq!(plots(id).is_empty(), DRAWN_BY_NONE.contains(&id), "{id}");
+            assert!(!plots(id).is_empty(), "{id}");
             let mut parts: Vec<_> = plots(id).iter().map(|plot| plot.part).collect();
             parts.sort_unstable();
             parts.dedup();
