@@ -16,7 +16,6 @@ use bimetal_base::{Error, Result};
 use bimetal_media::nand::Ordering;
 use bimetal_trace::{Columns, Event, ReadOptions, Source};
 use clap::{Parser, ValueEnum};
-use std::fmt::Display;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -331,10 +330,9 @@ impl Args {
         )?;
         sense(self.absorb.is_none() || self.nvram.is_none(), "--absorb and --nvram exclude each other")?;
         self.check_devices()?;
-        check_once("--ftl", &self.ftl)?;
-        check_once("--cache", &self.cache)?;
-        let sizes: Vec<String> = self.cache_size.iter().map(|bytes| show_size(*bytes)).collect();
-        check_once("--cache-size", &sizes)?;
+        check_once("--ftl", &self.ftl, String::clone)?;
+        check_once("--cache", &self.cache, String::clone)?;
+        check_once("--cache-size", &self.cache_size, |bytes| show_size(*bytes))?;
         sense(self.jobs != Some(0), "--jobs must be at least 1")?;
         sense(self.every != Some(Duration::ZERO), "--every must be at least 1ns")?;
         sense(
@@ -377,9 +375,14 @@ impl Args {
 }
 
 /// Refuses what would be run twice.
-fn check_once<T: PartialEq + Display>(option: &str, values: &[T]) -> Result<()> {
+pub(super) fn check_once<T: PartialEq>(
+    option: &str,
+    values: &[T],
+    show: impl Fn(&T) -> String,
+) -> Result<()> {
     let twice = values.iter().enumerate().find(|(at, value)| values[..*at].contains(value));
-    twice.map_or(Ok(()), |(_, value)| Err(Error::invalid(format!("{option}: {value} is there twice"))))
+    twice
+        .map_or(Ok(()), |(_, value)| Err(Error::invalid(format!("{option}: {} is there twice", show(value)))))
 }
 
 #[cfg(test)]

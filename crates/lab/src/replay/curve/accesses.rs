@@ -4,7 +4,7 @@ use super::super::address::AddressMapper;
 use super::super::progress::Shown;
 use super::Args;
 use bimetal_base::random::Random;
-use bimetal_base::units::Lpn;
+use bimetal_base::units::{Lpn, show_size};
 use bimetal_base::{Error, Result};
 use bimetal_cache::device::Covered;
 use bimetal_cache::{Access, PageAccess};
@@ -40,38 +40,45 @@ impl Accesses {
             }
             let asked = placer.place(&record?)?;
             accesses.requests += u64::from(!asked.is_nothing());
-            let mut pages = 0;
-            for (offset, bytes) in asked.spans {
-                pages += bytes / args.page;
-                if pages <= MOST as u64 {
-                    accesses.touch(asked.op, Covered::by(offset, bytes, args.page), sample);
-                }
+            if !matches!(asked.op, Op::Read | Op::Write) {
+                continue;
             }
-            if pages.max(accesses.sampled.len() as u64) > MOST as u64 {
-                return Err(Error::invalid(format!(
-                    "{}: more than {MOST} accesses to pages of {} bytes; choose a sample of the pages, as --sample 0.01, \
-                     or --requests",
-                    source.name(),
-                    args.page
-                )));
+            for (offset, bytes) in asked.spans {
+                accesses.touch(asked.op, Covered::by(offset, bytes, args.page), sample).map_err(|why| {
+                    let pages = show_size(args.page);
+                    Error::invalid(format!(
+                        "{}: {why} accesses to pages of {pages}; choose a sample of the pages, as --sample 0.01, or --requests",
+                        source.name()
+                    ))
+                })?;
             }
         }
         Ok(accesses)
     }
 
-    fn touch(&mut self, op: Op, pages: Covered, sample: Sample) {
+    /// Notes the accesses of a read or a write.
+    ///
+    /// # Errors
+    /// What cannot be kept, as the beginning of a sentence.
+    fn touch(&mut self, op: Op, pages: Covered, sample: Sample) -> std::result::Result<(), String> {
         let (access, in_order) = match op {
-            Op::Read => (Access::Read, pages.all),
             Op::Write => (Access::Write, pages.whole),
-            _ => return,
+            _ => (Access::Read, pages.all),
         };
         let parts = if access == Access::Write { &pages.parts[..] } else { &[] };
         for page in in_order.chain(parts.iter().copied()) {
             self.all += 1;
             if sample.has(page) {
+                if self.sampled.len() == MOST {
+                    return Err(format!("there are more than {MOST}"));
+                }
+                if self.sampled.try_reserve(1).is_err() {
+                    return Err(format!("no memory can be had for more than {}", self.sampled.len()));
+                }
                 self.sampled.push(PageAccess::new(Lpn(page), access));
             }
         }
+        Ok(())
     }
 }
 

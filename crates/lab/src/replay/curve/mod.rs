@@ -11,11 +11,14 @@
 
 mod accesses;
 
+use super::args::check_once;
 use super::parallel;
 use super::plot::can_be_drawn;
+use super::progress::Steps;
 use super::{Fit, aligned, json, say};
 use crate::chart::{Axis, Body, Chart, Curve, Scale, save};
 use crate::names;
+use crate::stack::ERASE_BLOCK_BYTES;
 use accesses::Accesses;
 use bimetal_base::time::Time;
 use bimetal_base::units::{parse_size, show_size};
@@ -25,6 +28,7 @@ use bimetal_cache::{Config, Nothing, build};
 use bimetal_trace::{Columns, Event, ReadOptions, Source};
 use serde::Serialize;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -33,10 +37,11 @@ Examples:
   bimetal curve gen:zipf:pages=100000:requests=1000000 --cache 2q,tinylfu,lecar --cache-size 1MiB,16MiB,64MiB
   bimetal curve financial.spc --fit compact --sample 0.01 --points 32 --json
 
-belady is no policy of a mount or a replay: it knows the future, and is the least misses that any policy could have.
+belady is no policy of a mount or a replay: it knows the future, and is the least misses that any policy could have
+which takes in what it misses (bplru and wow do not take in what is read).
 Discards and flushes of the trace are passed over. Policies that look at erase blocks see holes in a sample.";
 
-/// The least that any policy could have.
+/// The least that any policy could have which takes in what it misses.
 const BELADY: &str = "belady";
 /// What takes one pass for all sizes.
 const LRU: &str = "lru";
@@ -82,7 +87,7 @@ pub struct Args {
     /// Bytes of a page
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "4KiB")]
     page: u64,
-    /// Bytes of an erase block, for policies that look at them [128 pages]
+    /// Bytes of an erase block, for policies that look at them [512 KiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     erase_block: Option<u64>,
     /// The share of all pages that is looked at, above 0
@@ -92,8 +97,8 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Runs at the same time [as many as there are processors]
-    #[arg(long, value_name = "N")]
-    jobs: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    jobs: Option<u32>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -180,8 +185,10 @@ pub fn curves(args: &Args) -> Result<Curves> {
     let lab = Laboratory { args, accesses: &accesses, numbered: &numbered, lru: exact.as_ref() };
     let runs: Vec<(&str, u64)> =
         args.cache.iter().flat_map(|policy| sizes.iter().map(move |size| (policy.as_str(), *size))).collect();
-    let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-    let points = parallel::run_all(runs.len(), jobs, |at, _| lab.point(runs[at].0, runs[at].1), || ())?;
+    let jobs = args.jobs.map_or_else(processors, |jobs| jobs as usize);
+    let steps = Steps::of(runs.len());
+    let point = |at: usize, _: &AtomicBool| lab.point(runs[at].0, runs[at].1).inspect(|_| steps.one_more());
+    let points = parallel::run_all(runs.len(), jobs, point, || steps.draw())?;
     let curves = args.cache.iter().zip(points.chunks(sizes.len()));
     Ok(Curves {
         trace: source.name(),
@@ -195,6 +202,10 @@ pub fn curves(args: &Args) -> Result<Curves> {
             .map(|(policy, points)| PolicyCurve { policy: policy.clone(), points: points.to_vec() })
             .collect(),
     })
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 impl Args {
@@ -219,6 +230,7 @@ impl Args {
             self.plot.as_deref().is_none_or(can_be_drawn),
             "--plot goes to a .svg or .png file, as --plot curve.svg",
         )?;
+        check_once("--cache", &self.cache, String::clone)?;
         // A policy that there is not is told before the trace is read.
         let mut policies = self.cache.iter().filter(|policy| *policy != BELADY);
         policies.try_for_each(|policy| build(policy, &Config::new(64)).map(drop))
@@ -251,7 +263,8 @@ impl Laboratory<'_> {
     fn point(&self, policy: &str, cache_bytes: u64) -> Result<Point> {
         let (page, sample) = (self.args.page, self.args.sample);
         let pages = ((cache_bytes / page) as f64 * sample).round().max(1.0);
-        let capacity = pages.min(f64::from(1u32 << 30)) as u32;
+        // With room for all pages nothing is evicted, however much more room there is.
+        let capacity = pages.min(f64::from(self.numbered.pages())) as u32;
         let misses = match (policy, self.lru) {
             (LRU, Some(distances)) => distances.misses(capacity),
             (BELADY, _) => self.numbered.fewest_misses(capacity),
@@ -263,7 +276,7 @@ impl Laboratory<'_> {
     }
 
     fn misses(&self, policy: &str, capacity: u32) -> Result<u64> {
-        let block = self.args.erase_block.map_or(128, |bytes| bytes / self.args.page);
+        let block = (self.args.erase_block.unwrap_or(ERASE_BLOCK_BYTES) / self.args.page).max(1);
         let block = u32::try_from(block).map_err(|_| Error::invalid("--erase-block has too many pages"))?;
         let mut cache = build(policy, &Config::new(capacity).block_pages(block))?;
         cache.run(Time::ZERO, &self.accesses.sampled, &mut Nothing)?;

@@ -1,5 +1,6 @@
 use super::super::{Args as ReplayArgs, replay};
 use super::*;
+use bimetal_cache::registry::POLICIES;
 use clap::Parser;
 
 #[derive(clap::Parser)]
@@ -18,16 +19,23 @@ const TRACE: &str = "gen:iometer:size=8MiB:requests=4000:read=40:random=70:block
 
 #[test]
 fn a_curve_has_the_misses_of_replays() {
-    let curves =
-        curves(&parse(&format!("{TRACE} --cache lru,sieve,2q,cswlru --cache-size 64KiB,1MiB,4MiB"))).unwrap();
-    let line = format!("{TRACE} --cache lru,sieve,2q,cswlru --cache-size 64KiB,1MiB,4MiB");
-    let runs = replay(&ReplayArgs::parse(&line).unwrap()).unwrap();
-    let points = curves.curves.iter().flat_map(|curve| &curve.points);
-    for (run, point) in runs.iter().zip(points) {
-        assert_eq!(run.cache.as_ref().unwrap().counts.misses(), point.misses, "{}", run.config.run);
-        assert_eq!(run.config.cache_bytes, Some(point.cache_bytes));
+    let all = POLICIES.names().collect::<Vec<_>>().join(",");
+    for page in ["512", "4KiB", "16KiB"] {
+        let line = format!("{TRACE} --cache {all} --cache-size 64KiB,1MiB,4MiB,64MiB --page {page}");
+        let curves = curves(&parse(&line)).unwrap();
+        let runs = replay(&ReplayArgs::parse(&line).unwrap()).unwrap();
+        let points: Vec<_> = curves.curves.iter().flat_map(|curve| &curve.points).collect();
+        assert_eq!(runs.len(), points.len());
+        for (run, point) in runs.iter().zip(points) {
+            assert_eq!(
+                run.cache.as_ref().unwrap().counts.misses(),
+                point.misses,
+                "{} {page}",
+                run.config.run
+            );
+            assert_eq!(run.config.cache_bytes, Some(point.cache_bytes));
+        }
     }
-    assert_eq!(runs.len(), 12);
 }
 
 #[test]
@@ -81,8 +89,31 @@ fn what_makes_no_sense_is_refused_before_the_trace_is_read() {
         ("nowhere.csv --cache-size 1KiB", "--cache-size must be a page or more"),
         ("nowhere.csv --plot curve.pdf", ".svg or .png"),
         ("nowhere.csv --erase-block 6KiB", "whole pages"),
+        ("nowhere.csv --cache lru,arc,lru", "--cache: lru is there twice"),
     ] {
         let why = curves(&parse(line)).unwrap_err().to_string();
         assert!(why.contains(told), "{line}: {why}");
     }
+}
+
+#[test]
+fn a_cache_far_larger_than_the_trace_takes_no_more_memory_than_the_trace_needs() {
+    let all = POLICIES.names().collect::<Vec<_>>().join(",");
+    let line = format!("{TRACE} --cache {all},belady --cache-size 9MiB,1TiB,1EiB");
+    for curve in curves(&parse(&line)).unwrap().curves {
+        let [just, more, most] = &curve.points[..] else { panic!("three points") };
+        assert_eq!((just.misses, just.misses), (more.misses, most.misses), "{}", curve.policy);
+    }
+}
+
+#[test]
+fn requests_that_neither_read_nor_write_take_no_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("t.csv");
+    let write = |lines: &str| {
+        std::fs::write(&trace, format!("time_s,op,offset_bytes,length_bytes\n{lines}")).unwrap()
+    };
+    write("0,D,0,2199023255552\n1,R,0,4096\n");
+    let line = trace.display().to_string();
+    assert_eq!(curves(&parse(&line)).unwrap().accesses, 1);
 }
