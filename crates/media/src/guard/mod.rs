@@ -119,7 +119,7 @@ impl Claim {
 
     /// A path that leads to what is claimed, whatever its name leads to by now; for this process and its children.
     pub fn path(&self) -> PathBuf {
-        format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()).into()
+        path_of(&self.file)
     }
 
     /// Has another program work on what is claimed, at [`LENT`], for its own exclusive use. The lock that other
@@ -138,6 +138,11 @@ impl Claim {
         }
         done
     }
+}
+
+/// A path that leads to an open file, for this process and its children.
+fn path_of(file: &File) -> PathBuf {
+    format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()).into()
 }
 
 impl Drop for Claim {
@@ -335,7 +340,7 @@ fn claim_output(path: &Path, role: Role) -> Result<Option<Arc<Claim>>> {
         return Ok(None);
     }
     let claim = claim_path(path, role)?;
-    match signature::signature(&claim)? {
+    match signature::signature((&*claim).into())? {
         Some(what) => {
             let text = format!("{} holds {what}; name another file for the output", path.display());
             Err(Error::Invalid(text))
@@ -486,7 +491,16 @@ fn hold(path: &Path, name: &Path) -> Result<File> {
 /// # Errors
 /// What reading it says.
 pub fn signature_of(claim: &Claim) -> Result<Option<String>> {
-    signature::signature(claim)
+    signature::signature(claim.into())
+}
+
+/// What a file or device holds besides an SSD half of ours, by its signature. It is neither claimed nor kept from anybody.
+///
+/// # Errors
+/// What opening or reading it says.
+pub fn other_than_ssd_half(path: &Path) -> Result<Option<String>> {
+    let file = File::open(path).map_err(|why| Error::io(path.display(), why))?;
+    signature::other_than_ssd_half(signature::Looked { file: &file, name: path })
 }
 
 /// Whether a device, or the file system that a file is on, takes no writes.
@@ -529,17 +543,17 @@ fn same(first: &Target, second: &Target, whole: bool) -> Error {
     ))
 }
 
-/// An error if the claimed thing holds something.
 /// What a file or device holds that would be lost if it was overwritten; `None` if it holds nothing.
 ///
 /// # Errors
 /// [`Error::Io`] if it cannot be read.
 pub fn contents(claim: &Claim) -> Result<Option<String>> {
-    signature::contents(claim)
+    signature::contents(claim.into())
 }
 
+/// An error if the claimed thing holds something.
 fn refuse_contents(claim: &Claim) -> Result<()> {
-    let Some(what) = signature::contents(claim)? else { return Ok(()) };
+    let Some(what) = signature::contents(claim.into())? else { return Ok(()) };
     Err(Error::invalid(format!("{} already holds {what}; use --force to overwrite it", claim.name())))
 }
 

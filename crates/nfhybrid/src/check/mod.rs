@@ -12,7 +12,7 @@ mod findings;
 pub use findings::{Findings, Problem};
 
 use super::aftermath::WHAT_IS_LOST;
-use super::half::role_of_ssd;
+use super::half::{refuse_reused_ssd, role_of_ssd};
 use super::mount::{
     NO_COPY, REMEDY, SSD_HALF, copy_has_pairing, is_no_ext4, journal_is_lost, lacks_copy, not_ext4,
 };
@@ -199,6 +199,7 @@ impl Halves {
         let disk = claims.next().ok_or(Error::BadArgument)?;
         let of_ssd = file::Options::of_ssd(plan.repair);
         let ssd = claims.next().map(|claim| FileDevice::over(claim, &of_ssd).map(Arc::new)).transpose()?;
+        ssd.as_deref().map_or(Ok(()), refuse_reused_ssd)?;
         Ok(Halves { disk: Arc::new(FileDevice::over(disk, &options)?), ssd })
     }
 
