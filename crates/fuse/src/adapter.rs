@@ -12,7 +12,7 @@ use super::affinity::CpuAffinity;
 use super::attr::{
     NodeIds, fallocate_mode, file_type, kind_of_mode, no_such_name, perm, rename_how, set_time, stamp,
 };
-use super::caller::may_administer;
+use super::caller::{may_administer, may_take_set_id};
 use super::control::Control;
 use super::counts::{Counts, Op};
 use super::errno::errno;
@@ -22,6 +22,8 @@ use super::send::{send_parts, send_statfs, send_xattr};
 use super::workers::{Spare, Workers};
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
+use bimetal_vfs::acl::{self, Acl};
+use bimetal_vfs::adapter::without_set_id;
 use bimetal_vfs::{Attr, Caller, Deferred, FileSystem, Kind, NewNode, Seek, SetAttr, SetXattr, Trim};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation,
@@ -234,6 +236,25 @@ impl Adapter {
         })))
     }
 
+    /// An error if a caller who asks for nothing but to clear set-ID bits, as `chown(-1, -1)` does, may not. `fallocate` by
+    /// somebody without privilege asks for the same, and did not have to own the file.
+    fn check_may_take_set_id(&self, req: &Request, ino: Ino) -> Result<()> {
+        let file = self.fs.getattr(ino)?;
+        if without_set_id(file.kind, file.perm) == file.perm {
+            return Ok(());
+        }
+        let list = match self.fs.getxattr(ino, acl::ACCESS) {
+            Ok(wire) => Acl::from_wire(&wire)?,
+            Err(Error::NoAttribute | Error::NotSupported) => None,
+            Err(error) => return Err(error),
+        };
+        let list = list.unwrap_or_else(|| Acl::of_mode(file.perm));
+        match may_take_set_id((req.pid(), req.uid(), req.gid()), &file, &list) {
+            true => Ok(()),
+            false => Err(Error::NotPermitted),
+        }
+    }
+
     fn ino(&self, node: INodeNo) -> Ino {
         self.ids.ino(node)
     }
@@ -293,7 +314,8 @@ impl Filesystem for Adapter {
         // someone unprivileged, and when nothing else is asked (chown(-1, -1), fallocate by such a one).
         let owner_changes = uid.is_some() || gid.is_some();
         let nothing_else = mode.is_none() && atime.is_none() && mtime.is_none() && ctime.is_none();
-        let kill_suid = owner_changes || if size.is_some() { req.uid() != 0 } else { nothing_else };
+        let only_kills = !owner_changes && size.is_none() && nothing_else;
+        let kill_suid = owner_changes || only_kills || size.is_some() && req.uid() != 0;
         let set = SetAttr {
             perm: mode.map(perm),
             uid,
@@ -304,7 +326,13 @@ impl Filesystem for Adapter {
             ctime: ctime.map(stamp),
             kill_suid,
         };
-        let call = || self.writable()?.setattr(self.ino(ino), &set);
+        let call = || {
+            let (fs, ino) = (self.writable()?, self.ino(ino));
+            if only_kills {
+                self.check_may_take_set_id(req, ino)?;
+            }
+            fs.setattr(ino, &set)
+        };
         self.serve(Op::Setattr, req, || match call() {
             Ok(attr) => reply.attr(&REMEMBER, &self.ids.attr(&attr)),
             Err(error) => reply.error(errno("setattr", &error)),
