@@ -576,11 +576,22 @@ pub(super) fn lacks_copy(why: &Error, disk: &Arc<dyn BlockDevice>) -> bool {
         && Ext4::look_at_copy(disk.as_ref()).is_none()
 }
 
+/// A disk half that could not be read before anything was written, with what to do about it; other errors as they are.
+pub(super) fn unreadable_disk(error: Error) -> Error {
+    match error {
+        Error::Io { .. } | Error::Gone { .. } => error.explained(
+            "the disk half could not be read, and nothing was changed; try again, if need be with the disk copied to a good one \
+             (ddrescue)",
+        ),
+        other => other,
+    }
+}
+
 /// Damage that was found in the disk half before anything was written, with what to do about it; other errors as they
 /// are.
 pub(super) fn damaged_disk(error: Error, disk: &Arc<dyn BlockDevice>, pairing: Option<Pairing>) -> Error {
     let has_no_copy = lacks_copy(&error, disk);
-    let Error::Corrupt { what, why, at } = error else { return error };
+    let Error::Corrupt { what, why, at } = error else { return unreadable_disk(error) };
     // These say themselves what to do.
     if [LOG_RECORD, DISK_HALF, SSD_HALF].contains(&&*what) {
         return Error::Corrupt { what, why, at };

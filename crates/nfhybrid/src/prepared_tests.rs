@@ -428,6 +428,27 @@ fn a_mount_that_drops_the_log_and_fails_does_not_say_that_the_log_holds_anything
 }
 
 #[test]
+fn a_disk_half_that_cannot_be_read_is_told_with_a_remedy() {
+    use bimetal_media::faulty::{Effect, Faulty, Kind as Struck, When};
+    let Some(crashed) = crashed() else { return };
+    let (disk, ssd) = crashed.halves();
+    let mut refusals = 0;
+    for at in 1..30 {
+        let faulty = Arc::new(Faulty::new(disk.clone()));
+        faulty.plan(Struck::Read, When::FromNth(at), Effect::Error(libc::EIO));
+        for ssd in [Some(ssd.clone()), None] {
+            let options = Options { without_ssd: ssd.is_none(), ..manual() };
+            let ssd = ssd.map(|ssd| -> Arc<dyn BlockDevice> { ssd });
+            let refused = NfHybrid::prepare(faulty.clone(), ssd, options).err();
+            let Some(why) = refused.map(|why| why.to_string()) else { continue };
+            assert!(why.contains("ddrescue") && why.contains("disk half"), "{at}: {why}");
+            refusals += 1;
+        }
+    }
+    assert!(refusals > 4, "of a mount that reads");
+}
+
+#[test]
 fn what_a_mount_drops_is_no_note_before_it_has() {
     let Some(crashed) = crashed() else { return };
     let (disk, _) = crashed.halves();

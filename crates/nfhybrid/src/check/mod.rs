@@ -15,6 +15,7 @@ use super::aftermath::WHAT_IS_LOST;
 use super::half::{refuse_reused_ssd, role_of_ssd};
 use super::mount::{
     NO_COPY, REMEDY, SSD_HALF, copy_has_pairing, is_no_ext4, journal_is_lost, lacks_copy, not_ext4,
+    unreadable_disk,
 };
 use super::pairing::{Pairing, Saved};
 use super::scrub::{BadCopy, Step};
@@ -226,7 +227,7 @@ impl Halves {
             Err(why @ (Error::Corrupt { .. } | Error::Invalid(_))) => {
                 return self.survey_damaged_disk(plan, &why, findings);
             }
-            Err(why) => return Err(why),
+            Err(why) => return Err(unreadable_disk(why)),
         };
         let Some(device) = &self.ssd else {
             let is_open = |pairing: Pairing| matches!(pairing.state, Saved::LogOpen | Saved::Recovering);
