@@ -117,7 +117,7 @@ impl Claim {
         &self.file
     }
 
-    /// A path that leads to what is claimed, whatever its name leads to by now; for this process and its children.
+    /// A path that leads to what is claimed, whatever its name leads to by now; for this process.
     pub fn path(&self) -> PathBuf {
         path_of(&self.file)
     }
@@ -140,9 +140,10 @@ impl Claim {
     }
 }
 
-/// A path that leads to an open file, for this process and its children.
+/// A path that leads to an open file, for this process: `self` is it in whatever PID namespace `/proc` is of, which its own number
+/// need not be.
 fn path_of(file: &File) -> PathBuf {
-    format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()).into()
+    format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }
 
 impl Drop for Claim {
@@ -377,7 +378,7 @@ fn claim_opened(
     lock(&file, target)?;
     let backing = lock_backing(&place, target)?;
     users::refuse(&place, target)?;
-    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    let path = path_of(&file);
     let is_block = found.file_type().is_block_device();
     if is_block && target.role.writes() && place.is_read_only() {
         return Err(read_only(target));

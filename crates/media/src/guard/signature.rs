@@ -7,7 +7,7 @@
 //! such a file. Whatever has no signature but begins with anything else than zeros (or ones, as erased flash reads) is
 //! data.
 
-use super::{Claim, path_of};
+use super::{Claim, LENT};
 use bimetal_base::checksum::crc32c;
 use bimetal_base::units::show_size;
 use bimetal_base::{Error, Result};
@@ -280,11 +280,9 @@ fn is_cmfs_nand(looked: Looked, size: u64) -> Result<bool> {
 /// What blkid says; nothing where there is none, or it finds nothing.
 fn from_blkid(looked: Looked) -> Option<String> {
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
-    let output = Command::new("blkid")
-        .env("PATH", path)
-        .args(["-p", "-o", "export"])
-        .arg(path_of(looked.file))
-        .output();
+    let lent = looked.file.try_clone().ok()?;
+    let output =
+        Command::new("blkid").env("PATH", path).args(["-p", "-o", "export", LENT]).stdin(lent).output();
     let output = output.ok()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
