@@ -23,7 +23,11 @@ fn a_size_beyond_this_machine_or_this_volume_is_refused_with_its_limit() {
         ("lag=1000h", "100ms to 1h"),
         ("lag=1ms", "100ms to 1h"),
         ("threads=65", "1 to 64"),
-        ("promote-budget=x", "promote-budget"),
+        ("promote-budget=x", "mount option promote-budget"),
+        ("promote=x", "mount option promote"),
+        ("durability=x", "mount option durability"),
+        ("lag=64MiB,5x", "neither a time"),
+        ("lag=64MiB,1000h", "100ms to 1h"),
         ("recover=x", "whole"),
     ];
     for (option, part) in cases {
