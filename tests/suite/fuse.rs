@@ -412,6 +412,34 @@ fn set_id_bits_stay_when_somebody_asks_who_neither_owns_nor_writes_the_file() {
 }
 
 #[test]
+fn a_set_group_id_bit_without_execution_stays_for_members_of_the_group_alone() {
+    need_fuse!();
+    let mounted = Mounted::memfs("size=64MiB");
+    fs::set_permissions(mounted.scratch(), fs::Permissions::from_mode(0o755)).unwrap();
+    let path = mounted.path().join("f");
+    let after = |script: &str, user: u32, groups: &str| {
+        let _ = fs::remove_file(&path);
+        fs::write(&path, "contents").unwrap();
+        std::os::unix::fs::chown(&path, Some(65534), Some(24)).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o2646)).unwrap();
+        let user = user.to_string();
+        let args = ["--reuid", &user, "--regid", &user, groups, "sh", "-ec", script];
+        let done = Command::new("setpriv").args(args).env("F", &path).status().unwrap();
+        assert!(done.success(), "{script}");
+        fs::metadata(&path).unwrap().mode() & 0o7777
+    };
+    for script in
+        ["echo more >> $F", "truncate -s 3 $F", "fallocate -l 100000 $F", "chown 65534 $F", "chown : $F"]
+    {
+        assert_eq!(after(script, 65534, "--clear-groups"), 0o646, "{script}");
+        assert_eq!(after(script, 65534, "--groups=24"), 0o2646, "{script}");
+    }
+    assert_eq!(after("chgrp 65534 $F", 65534, "--clear-groups"), 0o646);
+    assert_eq!(after("echo more >> $F", 7, "--clear-groups"), 0o646, "others may write");
+    assert_eq!(after("chown 65534 $F; echo more >> $F", 0, "--clear-groups"), 0o2646, "root keeps it");
+}
+
+#[test]
 fn a_set_group_id_bit_goes_when_an_outsider_sets_a_list() {
     need_fuse!();
     let mounted = Mounted::memfs("size=64MiB");
