@@ -370,11 +370,73 @@ fn set_id_bits_go_with_changes_by_others() {
     ] {
         assert_eq!(as_nobody(script), 0o777, "{script}");
     }
+    assert_eq!(as_nobody("chown : $F"), 0o777, "who may write may take them");
     assert_eq!(as_nobody("cat $F > /dev/null"), 0o6777);
     fs::write(&path, "root keeps them").unwrap();
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o6777);
     std::os::unix::fs::chown(&path, Some(0), None).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o777, "a change of owner clears them for all");
+}
+
+/// `chown(-1, -1)` asks for nothing but that; its caller needs no permission of the file.
+#[test]
+fn set_id_bits_stay_when_somebody_asks_who_neither_owns_nor_writes_the_file() {
+    need_fuse!();
+    let mounted = Mounted::memfs("size=64MiB");
+    fs::set_permissions(mounted.scratch(), fs::Permissions::from_mode(0o755)).unwrap();
+    let path = mounted.path().join("f");
+    fs::write(&path, "").unwrap();
+    let asks = |(owner, group, mode): (u32, u32, u32), groups: &str, list: Option<&str>| {
+        let _ = Command::new("setfacl").arg("-b").arg(&path).status().unwrap();
+        std::os::unix::fs::chown(&path, Some(owner), Some(group)).unwrap();
+        if let Some(list) = list {
+            assert!(Command::new("setfacl").args(["-m", list]).arg(&path).status().unwrap().success());
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        let user = ["--reuid", "65534", "--regid", "65534", groups, "chown", ":"];
+        let done = Command::new("setpriv").args(user).arg(&path).output().unwrap();
+        let mode = fs::metadata(&path).unwrap().mode() & 0o7777;
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(done.status.success(), !said.contains("not permitted"), "{said}");
+        (done.status.success(), mode)
+    };
+    let alone = "--clear-groups";
+    assert_eq!(asks((0, 0, 0o4755), alone, None), (false, 0o4755));
+    assert_eq!(asks((0, 0, 0o2755), alone, None), (false, 0o2755));
+    assert_eq!(asks((0, 24, 0o6775), alone, None), (false, 0o6775));
+    assert_eq!(asks((0, 24, 0o6775), "--groups=24", None), (true, 0o775), "its group may write");
+    assert_eq!(asks((65534, 0, 0o4555), alone, None), (true, 0o555), "its owner may");
+    assert_eq!(asks((0, 0, 0o4775), alone, Some("u:65534:rw")), (true, 0o775), "the list lets them write");
+    assert_eq!(asks((0, 0, 0o4777), "--groups=24", Some("g:24:r")), (false, 0o4777), "the list does not");
+    assert_eq!(asks((0, 0, 0o755), alone, None), (true, 0o755), "there is nothing to take");
+}
+
+#[test]
+fn a_set_group_id_bit_without_execution_stays_for_members_of_the_group_alone() {
+    need_fuse!();
+    let mounted = Mounted::memfs("size=64MiB");
+    fs::set_permissions(mounted.scratch(), fs::Permissions::from_mode(0o755)).unwrap();
+    let path = mounted.path().join("f");
+    let after = |script: &str, user: u32, groups: &str| {
+        let _ = fs::remove_file(&path);
+        fs::write(&path, "contents").unwrap();
+        std::os::unix::fs::chown(&path, Some(65534), Some(24)).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o2646)).unwrap();
+        let user = user.to_string();
+        let args = ["--reuid", &user, "--regid", &user, groups, "sh", "-ec", script];
+        let done = Command::new("setpriv").args(args).env("F", &path).status().unwrap();
+        assert!(done.success(), "{script}");
+        fs::metadata(&path).unwrap().mode() & 0o7777
+    };
+    for script in
+        ["echo more >> $F", "truncate -s 3 $F", "fallocate -l 100000 $F", "chown 65534 $F", "chown : $F"]
+    {
+        assert_eq!(after(script, 65534, "--clear-groups"), 0o646, "{script}");
+        assert_eq!(after(script, 65534, "--groups=24"), 0o2646, "{script}");
+    }
+    assert_eq!(after("chgrp 65534 $F", 65534, "--clear-groups"), 0o646);
+    assert_eq!(after("echo more >> $F", 7, "--clear-groups"), 0o646, "others may write");
+    assert_eq!(after("chown 65534 $F; echo more >> $F", 0, "--clear-groups"), 0o2646, "root keeps it");
 }
 
 #[test]

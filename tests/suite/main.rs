@@ -40,6 +40,7 @@ mod programs;
 mod recorded;
 mod refused;
 mod rescued;
+mod reused;
 mod seen;
 mod sentences;
 mod served;

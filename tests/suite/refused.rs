@@ -450,3 +450,21 @@ fn what_a_mount_noticed_is_in_its_log_too() {
     let logged = fs::read_to_string(&log).unwrap();
     assert!(logged.contains("dropped"), "{logged}");
 }
+
+/// In a new PID namespace a process has another number than `/proc` of the old one shows: there that may be another process.
+#[test]
+fn what_is_claimed_is_what_is_opened_where_proc_is_of_another_pid_namespace() {
+    let volume = Volume::new();
+    let (ssd, disk) = (volume.at("ssd"), volume.at("disk"));
+    for verb in [&["fsck"][..], &["ls", "/"], &["mkfs", "nfhybrid", "--force", "--bypass", "/backup"]] {
+        let mut within = Command::new("unshare");
+        within.args(["--pid", "--fork"]).arg(env!("CARGO_BIN_EXE_bimetal")).args(&verb[..1]);
+        let (own, names) = if verb[0] == "ls" { (&[][..], &verb[1..]) } else { (&verb[1..], &[][..]) };
+        let done = within.args(own).arg("--ssd").arg(&ssd).arg("--disk").arg(&disk).args(names).output();
+        let done = done.expect("unshare(1)");
+        if err(&done).starts_with("unshare") {
+            return skip("no PID namespace");
+        }
+        assert!(done.status.success(), "{verb:?}: {}", err(&done));
+    }
+}

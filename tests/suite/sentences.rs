@@ -3,8 +3,9 @@
 use crate::crashed::{check_old, crash, crashed};
 use crate::fsck::{MARK, ended, filled, flip_in_log, kill, write_synced};
 use crate::guard::{Volume, err, out, refused, run};
-use crate::mounts::{Mounted, need_fuse};
+use crate::mounts::{Mounted, need_fuse, once_free, skip};
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::process::Command;
 
@@ -22,7 +23,11 @@ fn a_size_beyond_this_machine_or_this_volume_is_refused_with_its_limit() {
         ("lag=1000h", "100ms to 1h"),
         ("lag=1ms", "100ms to 1h"),
         ("threads=65", "1 to 64"),
-        ("promote-budget=x", "promote-budget"),
+        ("promote-budget=x", "mount option promote-budget"),
+        ("promote=x", "mount option promote"),
+        ("durability=x", "mount option durability"),
+        ("lag=64MiB,5x", "neither a time"),
+        ("lag=64MiB,1000h", "100ms to 1h"),
         ("recover=x", "whole"),
     ];
     for (option, part) in cases {
@@ -40,6 +45,35 @@ fn a_size_beyond_this_machine_or_this_volume_is_refused_with_its_limit() {
         assert!(err(&tried).len() > 40, "{option} {value}: {}", err(&tried));
     }
     assert!(volume.bytes() == before);
+}
+
+#[test]
+fn umount_of_a_disk_half_that_failed_by_itself_speaks_of_no_log() {
+    need_fuse!();
+    let volume = Volume::new();
+    let small = volume.at("small");
+    fs::create_dir(&small).unwrap();
+    let tmpfs = Command::new("mount").args(["-t", "tmpfs", "-o", "size=64m", "none"]).arg(&small).status();
+    if !tmpfs.is_ok_and(|status| status.success()) {
+        return skip("no tmpfs can be mounted");
+    }
+    let disk = small.join("disk");
+    let copied = Command::new("cp").arg("--sparse=always").arg(volume.at("disk")).arg(&disk).status();
+    let mounted = Mounted::new(&["--disk", disk.to_str().unwrap()]);
+    let mut filler = File::create(small.join("filler")).unwrap();
+    while filler.write_all(&[1; 4096]).is_ok() {}
+    drop(filler);
+    let mut file = File::create(mounted.path().join("file")).unwrap();
+    // How far it comes is no matter.
+    let _ = file.write_all(&[7; 8 << 20]).and_then(|()| file.sync_all());
+    drop(file);
+    let ended = mounted.unmount();
+    assert!(once_free(Command::new("umount").arg(&small)).status.success());
+    assert!(copied.unwrap().success());
+    refused(&ended, &["not everything could be written out", "No space left", "on its medium"]);
+    for no in ["SSD", "both halves"] {
+        assert!(!err(&ended).contains(no), "{no} in {}", err(&ended));
+    }
 }
 
 #[test]

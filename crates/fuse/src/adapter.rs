@@ -12,7 +12,7 @@ use super::affinity::CpuAffinity;
 use super::attr::{
     NodeIds, fallocate_mode, file_type, kind_of_mode, no_such_name, perm, rename_how, set_time, stamp,
 };
-use super::caller::may_administer;
+use super::caller::{loses_sgid, may_administer, may_take_set_id};
 use super::control::Control;
 use super::counts::{Counts, Op};
 use super::errno::errno;
@@ -22,6 +22,8 @@ use super::send::{send_parts, send_statfs, send_xattr};
 use super::workers::{Spare, Workers};
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
+use bimetal_vfs::acl::{self, Acl};
+use bimetal_vfs::adapter::without_set_id;
 use bimetal_vfs::{Attr, Caller, Deferred, FileSystem, Kind, NewNode, Seek, SetAttr, SetXattr, Trim};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation,
@@ -49,6 +51,8 @@ const FS_IOC_SETFLAGS: u64 = request(WRITES, size_of::<libc::c_long>(), b'f', 2)
 const FS_IOC_FSGETXATTR: u64 = request(READS, FSXATTR_BYTES, b'X', 31);
 /// `FITRIM` of linux/fs.h: `_IOWR('X', 121, struct fstrim_range)`.
 const FITRIM: u64 = request(READS | WRITES, 24, b'X', 121);
+/// The set-group-ID bit of a mode.
+const S_ISGID: u16 = 0o2000;
 const WRITES: u64 = 1;
 const READS: u64 = 2;
 /// `struct fsxattr`: flags (4), and what is 0 here.
@@ -234,6 +238,32 @@ impl Adapter {
         })))
     }
 
+    /// The mode of a file once a caller's change has cleared its set-ID bits. Where its group does not execute it, the
+    /// set-group-ID bit stays for those who are in the group.
+    fn without_set_id(&self, req: &Request, file: &Attr) -> u16 {
+        let perm = without_set_id(file.kind, file.perm);
+        let is_outsider = || loses_sgid(req.pid(), req.uid(), req.gid(), file.gid);
+        match file.kind != Kind::Dir && perm & S_ISGID != 0 && is_outsider() {
+            true => perm & !S_ISGID,
+            false => perm,
+        }
+    }
+
+    /// An error if a caller who asks for nothing but to clear a file's set-ID bits, as `chown(-1, -1)` does, may not. `fallocate`
+    /// by somebody without privilege asks for the same, and did not have to own the file.
+    fn check_may_take_set_id(&self, req: &Request, file: &Attr) -> Result<()> {
+        let list = match self.fs.getxattr(file.ino, acl::ACCESS) {
+            Ok(wire) => Acl::from_wire(&wire)?,
+            Err(Error::NoAttribute | Error::NotSupported) => None,
+            Err(error) => return Err(error),
+        };
+        let list = list.unwrap_or_else(|| Acl::of_mode(file.perm));
+        match may_take_set_id((req.pid(), req.uid(), req.gid()), file, &list) {
+            true => Ok(()),
+            false => Err(Error::NotPermitted),
+        }
+    }
+
     fn ino(&self, node: INodeNo) -> Ino {
         self.ids.ino(node)
     }
@@ -290,10 +320,12 @@ impl Filesystem for Adapter {
         reply: ReplyAttr,
     ) {
         // With FUSE_HANDLE_KILLPRIV_V2 clearing set-ID bits is ours: at each change of owner, at a truncation by
-        // someone unprivileged, and when nothing else is asked (chown(-1, -1), fallocate by such a one).
+        // someone unprivileged, and when nothing else is asked (chown(-1, -1), and what the kernel asks before a write
+        // or fallocate by such a one that would clear any).
         let owner_changes = uid.is_some() || gid.is_some();
         let nothing_else = mode.is_none() && atime.is_none() && mtime.is_none() && ctime.is_none();
-        let kill_suid = owner_changes || if size.is_some() { req.uid() != 0 } else { nothing_else };
+        let only_kills = !owner_changes && size.is_none() && nothing_else;
+        let kill_suid = owner_changes || only_kills || size.is_some() && req.uid() != 0;
         let set = SetAttr {
             perm: mode.map(perm),
             uid,
@@ -304,7 +336,19 @@ impl Filesystem for Adapter {
             ctime: ctime.map(stamp),
             kill_suid,
         };
-        let call = || self.writable()?.setattr(self.ino(ino), &set);
+        let call = || {
+            let (fs, ino) = (self.writable()?, self.ino(ino));
+            let mut set = set;
+            if kill_suid && mode.is_none() {
+                let file = fs.getattr(ino)?;
+                let perm = self.without_set_id(req, &file);
+                if only_kills && perm != file.perm {
+                    self.check_may_take_set_id(req, &file)?;
+                }
+                set.perm = (perm != without_set_id(file.kind, file.perm)).then_some(perm);
+            }
+            fs.setattr(ino, &set)
+        };
         self.serve(Op::Setattr, req, || match call() {
             Ok(attr) => reply.attr(&REMEMBER, &self.ids.attr(&attr)),
             Err(error) => reply.error(errno("setattr", &error)),

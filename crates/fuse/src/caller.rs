@@ -1,12 +1,32 @@
 //! What the protocol does not say about a caller and `/proc` does.
 
+use bimetal_vfs::Attr;
+use bimetal_vfs::acl::Acl;
 use std::fs;
+
+/// The permission to write, of the three bits of an entry.
+const WRITES: u8 = 2;
 
 /// `CAP_FSETID`, capabilities(7).
 const CAP_FSETID: u64 = 1 << 4;
 
 /// `CAP_SYS_ADMIN`, capabilities(7).
 const CAP_SYS_ADMIN: u64 = 1 << 21;
+
+/// `CAP_FOWNER`, capabilities(7).
+const CAP_FOWNER: u64 = 1 << 3;
+
+/// Whether a caller may take the set-ID bits off a file: as its owner, or as somebody who may write it, whose writes do. Of a
+/// caller that is gone the group of the request is known.
+pub(super) fn may_take_set_id(caller: (u32, u32, u32), file: &Attr, list: &Acl) -> bool {
+    let (pid, uid, gid) = caller;
+    if uid == 0 || uid == file.uid {
+        return true;
+    }
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let in_group = |group: u32| group == gid || is_in_group(&status, group);
+    list.grants(WRITES, uid, file.gid, in_group) || has(&status, CAP_FOWNER)
+}
 
 /// Whether a caller, who is root, may do what only the administrator of the machine may: in a container root may not, nor in a user
 /// name space of its own, where it has all capabilities over what is in that. One that is gone may not.
@@ -43,9 +63,12 @@ pub(super) fn loses_sgid(pid: u32, uid: u32, gid: u32, file_gid: u32) -> bool {
 }
 
 fn may_keep_sgid(status: &str, file_gid: u32) -> bool {
-    let in_group = field(status, "Groups:")
-        .is_some_and(|groups| groups.split_ascii_whitespace().any(|group| group.parse() == Ok(file_gid)));
-    in_group || has(status, CAP_FSETID)
+    is_in_group(status, file_gid) || has(status, CAP_FSETID)
+}
+
+fn is_in_group(status: &str, gid: u32) -> bool {
+    field(status, "Groups:")
+        .is_some_and(|groups| groups.split_ascii_whitespace().any(|group| group.parse() == Ok(gid)))
 }
 
 #[cfg(test)]

@@ -48,6 +48,7 @@ impl Farewell {
                     "why": why.to_string(),
                     "operations": status["operations"],
                     "at_risk_bytes": status["at_risk"]["bytes"],
+                    "ssd": status["ssd"],
                     "ssd_lost": status["ssd_lost"],
                 })
             }

@@ -39,7 +39,7 @@ use bimetal_base::{Error, Result};
 use bytes::Bytes;
 use rustix::fs::{Advice, FallocateFlags, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, IoSlice};
 use std::num::NonZeroU64;
 use std::os::fd::AsRawFd;
@@ -131,7 +131,14 @@ impl FileDevice {
     /// Fails as [`open_with`](FileDevice::open_with).
     pub fn over(claim: Arc<Claim>, options: &Options) -> Result<FileDevice> {
         let options = Options { writable: options.writable && claim.role() != Role::Read, ..*options };
-        let mut device = FileDevice::open_named(&claim.path(), claim.name(), &options)?;
+        let path = claim.path();
+        let opened = FileDevice::open_named(&path, claim.name(), &options);
+        let mut device = opened.map_err(|why| match fs::symlink_metadata(&path) {
+            Ok(_) => why,
+            Err(_) => why.explained(
+                "it is opened by way of /proc, which is not mounted here, or shows other processes",
+            ),
+        })?;
         device.claim = Some(claim);
         if device.block_device && !device.direct {
             // What others read while it was last used round its cache may be in there still (see `Cached`).

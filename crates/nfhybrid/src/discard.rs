@@ -21,6 +21,8 @@ const STEP_BYTES: u64 = 64 << 20;
 /// The same where it goes by itself, and how much there is to be.
 const OWN_STEP_BYTES: u64 = 8 << 20;
 const OWN_LEAST_BYTES: u64 = 1 << 20;
+/// So many steps in a row that fail end an `fstrim`: each may have waited for a device that answers late.
+const FAILED_STEPS_MAX: u32 = 3;
 /// The longest rest between two steps.
 const REST_MAX: Duration = Duration::from_millis(100);
 /// The longest rest after a step that failed.
@@ -43,13 +45,16 @@ impl Shared {
         Ok(Deferred::Wait(Box::new(move || shared.discard_clean(trim))))
     }
 
+    /// Discards step by step; one that fails leaves the others to be tried, and its error is the answer at the end.
     fn discard_clean(&self, trim: Trim) -> Result<u64> {
         let size = self.ssd_block_bytes as u64;
         let in_blocks = |bytes: u64| u32::try_from(bytes / size).unwrap_or(u32::MAX);
         let end = in_blocks(trim.offset.saturating_add(trim.len));
         let mut from = in_blocks(trim.offset.saturating_add(size - 1));
-        let mut bytes = 0;
-        while let Some(run) = self.reserve_clean(from..end, in_blocks(STEP_BYTES))? {
+        let (mut bytes, mut first_error, mut failed) = (0, None, 0);
+        while failed < FAILED_STEPS_MAX
+            && let Some(run) = self.reserve_clean(from..end, in_blocks(STEP_BYTES))?
+        {
             from = run.at.0 as u32 + run.len;
             let len = u64::from(run.len) * size;
             let discarded = match len < trim.least {
@@ -58,12 +63,24 @@ impl Shared {
             };
             // Without its SSD there is nothing to give it back to.
             self.core.lock().ssd.iter_mut().for_each(|ssd| ssd.release(run));
-            bytes += discarded.map_err(|error| match takes_no_discards(&error) {
-                true => Error::unsupported("discarding", "the device of the SSD half takes no discards"),
-                false => error,
-            })?;
+            match discarded {
+                Ok(len) => {
+                    bytes += len;
+                    failed = 0;
+                }
+                Err(error) if takes_no_discards(&error) => {
+                    return Err(Error::unsupported(
+                        "discarding",
+                        "the device of the SSD half takes no discards",
+                    ));
+                }
+                Err(error) => {
+                    first_error.get_or_insert(error);
+                    failed += 1;
+                }
+            }
         }
-        Ok(bytes)
+        first_error.map_or(Ok(bytes), Err)
     }
 
     fn reserve_clean(&self, blocks: std::ops::Range<u32>, most: u32) -> Result<Option<Run>> {

@@ -1,11 +1,14 @@
-//! The SSD half's device, whose errors say which half they are of.
+//! The SSD half's device, whose errors say which half they are of; and what is no half any more.
 //!
 //! The SSD may be given up for what *it* did, never for what the disk, a full log or a bug did. So whatever its device
 //! answers is marked here, at the one place all requests pass. Cost: one more call a request.
 
+use super::mount::copy_has_pairing;
 use super::ssd::Ssd;
 use bimetal_base::time::Time;
 use bimetal_base::{Error, Result};
+use bimetal_ext4::Ext4;
+use bimetal_media::file::FileDevice;
 use bimetal_media::guard::{self, Role};
 use bimetal_media::placed::Placed;
 use bimetal_media::{BlockDevice, Completion, DeviceInfo, Request, Ticket};
@@ -75,6 +78,46 @@ pub fn role_of_ssd(path: &Path, writable: bool, only_read: bool) -> Result<Role>
          (blockdev --setrw {name}). If it takes no writes any more, mount both halves with -o recover=whole, or say bimetal \
          fsck --yes: what its log holds is brought to the disk, the SSD is only read, and left out from then on. To only look: \
          mount -o ro, fsck -n, ls or get"
+    )))
+}
+
+/// What stands in the place of the first superblock of an SSD half of which the second one is left: whoever gave the device to
+/// something else since may still need that. One that is only damaged carries no signature.
+pub fn reused_for(ssd: &dyn BlockDevice, path: &Path) -> Option<String> {
+    let is_left = Ssd::goes_by_second(ssd);
+    // What cannot be read is no signature.
+    is_left.then(|| guard::other_than_ssd_half(path).ok().flatten()).flatten()
+}
+
+/// An error if a disk half was given to something else, which has its superblock's place: a copy further back is left.
+///
+/// # Errors
+/// [`Error::Invalid`] says to what, and what can be done.
+pub fn refuse_reused_disk(disk: &FileDevice) -> Result<()> {
+    if Ext4::is_one(disk) || !copy_has_pairing(disk, None) {
+        return Ok(());
+    }
+    let other = disk.claim().and_then(|claim| guard::signature_of(claim).ok().flatten());
+    let (Some(other), name) = (other, &disk.info().name) else { return Ok(()) };
+    Err(Error::invalid(format!(
+        "{name} holds {other}; only a copy of the superblock further back says that it was a disk half. Nothing was changed. If it is \
+         used for something else now, bimetal rescue gets off the SSD half what that holds. If it is the disk half all the same, take \
+         that signature away (wipefs --all {name}), then repair it: bimetal fsck --yes"
+    )))
+}
+
+/// An error if an SSD half was given to something else, see [`reused_for`].
+///
+/// # Errors
+/// [`Error::Invalid`] says to what, and what can be done.
+pub fn refuse_reused_ssd(ssd: &FileDevice) -> Result<()> {
+    let Some(other) = ssd.claim().and_then(|claim| reused_for(ssd, &claim.path())) else { return Ok(()) };
+    let name = &ssd.info().name;
+    Err(Error::invalid(format!(
+        "{name} holds {other}; only the second superblock, at its end, says that it was an SSD half. Nothing was changed. If it is \
+         used for something else now, go on without it, and without what only its log held, if the disk lacks anything: bimetal mount \
+         --without-ssd --disk DISK, bimetal fsck --without-ssd --disk DISK (bimetal rescue gets off it what is left). If it is the SSD \
+         half all the same, take that signature away: wipefs --all {name}"
     )))
 }
 

@@ -109,7 +109,8 @@ pub(super) fn join(
     let (ssd, records) = (Some(opened.ssd), opened.records);
     let (complete, until) = (opened.complete, opened.until);
     let beyond = opened.lost.map(|_| opened.beyond);
-    Ok(Joined { ssd, records, complete, until, beyond, plan, pairing, dropped: false, notes, journal_end })
+    let dropped = plan.phase == Phase::Rejoining && options.recover == Recover::Disk;
+    Ok(Joined { ssd, records, complete, until, beyond, plan, pairing, dropped, notes, journal_end })
 }
 
 impl Joined {
@@ -264,7 +265,7 @@ impl Shared {
         if core.ext4.is_unmarked() && !joined.dropped {
             return Ok(());
         }
-        let part = SsdPart::of(self.ssd_device.is_some(), joined.dropped);
+        let part = SsdPart::of(self.ssd_device.is_some(), &joined);
         let failed = |error| stopped(error, &self.disk, pairing, part);
         core.ext4.mark_in_use(self.clock.wall()).map_err(failed)?;
         let before = core.ops.committed() + 1;
@@ -451,21 +452,24 @@ pub(super) const SSD_HALF: &str = "the SSD half";
 /// What an SSD half has to do with a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SsdPart {
-    /// It is there.
+    /// Its log counts.
     Joined,
-    /// It is not there, and the disk half has everything.
+    /// It is not there, or nothing on it counts any more, and the disk half has everything.
     None,
     /// It is not there, and what its log may hold is dropped by a user's word.
+    Absent,
+    /// It is there, and what its log may hold is dropped by a user's word.
     Dropped,
 }
 
 impl SsdPart {
-    /// By whether there is one, and whether the log of one that is not is dropped.
-    pub(super) fn of(is_there: bool, dropped: bool) -> SsdPart {
-        match (is_there, dropped) {
-            (true, _) => SsdPart::Joined,
-            (false, false) => SsdPart::None,
-            (false, true) => SsdPart::Dropped,
+    /// By whether there is one, and what becomes of its log.
+    pub(super) fn of(is_there: bool, joined: &Joined) -> SsdPart {
+        match (is_there, joined.dropped) {
+            (true, false) if joined.plan.phase != Phase::Rejoining => SsdPart::Joined,
+            (_, false) => SsdPart::None,
+            (false, true) => SsdPart::Absent,
+            (true, true) => SsdPart::Dropped,
         }
     }
 }
@@ -485,11 +489,18 @@ pub(super) fn stopped(
             pairing,
             "nothing is lost, what was fsynced is in the disk half's own journal",
         ),
-        SsdPart::Dropped => alone_stopped(
+        SsdPart::Absent => alone_stopped(
             error,
             disk,
             pairing,
             "what the disk half has it keeps, and the SSD half was not written to",
+        ),
+        SsdPart::Dropped => alone_stopped(
+            error,
+            disk,
+            pairing,
+            "what the disk half has it keeps, and what the SSD's log alone had is dropped, as asked (with -o recover=disk again, \
+             if a mount refuses without)",
         ),
     }
 }
@@ -565,11 +576,22 @@ pub(super) fn lacks_copy(why: &Error, disk: &Arc<dyn BlockDevice>) -> bool {
         && Ext4::look_at_copy(disk.as_ref()).is_none()
 }
 
+/// A disk half that could not be read before anything was written, with what to do about it; other errors as they are.
+pub(super) fn unreadable_disk(error: Error) -> Error {
+    match error {
+        Error::Io { .. } | Error::Gone { .. } => error.explained(
+            "the disk half could not be read, and nothing was changed; try again, if need be with the disk copied to a good one \
+             (ddrescue)",
+        ),
+        other => other,
+    }
+}
+
 /// Damage that was found in the disk half before anything was written, with what to do about it; other errors as they
 /// are.
 pub(super) fn damaged_disk(error: Error, disk: &Arc<dyn BlockDevice>, pairing: Option<Pairing>) -> Error {
     let has_no_copy = lacks_copy(&error, disk);
-    let Error::Corrupt { what, why, at } = error else { return error };
+    let Error::Corrupt { what, why, at } = error else { return unreadable_disk(error) };
     // These say themselves what to do.
     if [LOG_RECORD, DISK_HALF, SSD_HALF].contains(&&*what) {
         return Error::Corrupt { what, why, at };

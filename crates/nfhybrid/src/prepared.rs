@@ -95,7 +95,7 @@ impl Prepared {
     /// Of the devices; recovery can be run again.
     pub fn begin(self) -> Result<NfHybrid> {
         let Prepared { clock, disk, ssd_device, options, joined, .. } = self;
-        let part = SsdPart::of(ssd_device.is_some(), joined.dropped);
+        let part = SsdPart::of(ssd_device.is_some(), &joined);
         let ext4 = Ext4::open(disk.clone(), opening(&clock, &joined, options))
             .map_err(|error| stopped(error, &disk, joined.pairing, part))?;
         let shared = Arc::new(Shared::new(clock, disk, ssd_device, ext4, &joined, options));

@@ -393,6 +393,62 @@ fn a_disk_half_by_itself_that_cannot_be_mounted_is_not_told_of_a_log_of_its_ssd(
 }
 
 #[test]
+fn a_mount_that_drops_the_log_and_fails_does_not_say_that_the_log_holds_anything() {
+    use bimetal_media::faulty::{Effect, Faulty, Kind as Struck, When};
+    let Some(crashed) = crashed() else { return };
+    let options = Options { recover: Recover::Disk, ..manual() };
+    for (number, words) in [(libc::ENOSPC, "make room"), (libc::EIO, "ddrescue")] {
+        let mut refusals = 0;
+        for at in 1..20 {
+            let (disk, ssd) = crashed.halves();
+            let faulty = Arc::new(Faulty::new(disk.clone()));
+            faulty.plan(Struck::Write, When::FromNth(at), Effect::Error(number));
+            let refused = NfHybrid::open(faulty, Some(ssd.clone()), options);
+            let Some(why) = refused.err().map(|why| why.to_string()) else { break };
+            assert!(why.contains(words) && why.contains("mount it again"), "{at}: {why}");
+            assert!(why.contains("dropped, as asked") && why.contains("recover=disk"), "{at}: {why}");
+            for no in ["both halves", "nothing is lost", "log holds"] {
+                assert!(!why.contains(no), "{at}: {no} in {why}");
+            }
+            NfHybrid::open(disk, Some(ssd), options).unwrap().abandon();
+            refusals += 1;
+        }
+        assert!(refusals > 1, "of a mount that writes");
+    }
+    // An SSD half that the disk went on without: nothing on it counts.
+    let (disk, ssd) = crashed.halves();
+    NfHybrid::open(disk.clone(), None, Options { without_ssd: true, ..manual() })
+        .unwrap()
+        .shutdown()
+        .unwrap();
+    let faulty = Arc::new(Faulty::new(disk));
+    faulty.plan(Struck::Write, When::FromNth(1), Effect::Error(libc::ENOSPC));
+    let why = NfHybrid::open(faulty, Some(ssd), manual()).err().unwrap().to_string();
+    assert!(why.contains("the disk half's own journal") && !why.contains("log holds"), "{why}");
+}
+
+#[test]
+fn a_disk_half_that_cannot_be_read_is_told_with_a_remedy() {
+    use bimetal_media::faulty::{Effect, Faulty, Kind as Struck, When};
+    let Some(crashed) = crashed() else { return };
+    let (disk, ssd) = crashed.halves();
+    let mut refusals = 0;
+    for at in 1..30 {
+        let faulty = Arc::new(Faulty::new(disk.clone()));
+        faulty.plan(Struck::Read, When::FromNth(at), Effect::Error(libc::EIO));
+        for ssd in [Some(ssd.clone()), None] {
+            let options = Options { without_ssd: ssd.is_none(), ..manual() };
+            let ssd = ssd.map(|ssd| -> Arc<dyn BlockDevice> { ssd });
+            let refused = NfHybrid::prepare(faulty.clone(), ssd, options).err();
+            let Some(why) = refused.map(|why| why.to_string()) else { continue };
+            assert!(why.contains("ddrescue") && why.contains("disk half"), "{at}: {why}");
+            refusals += 1;
+        }
+    }
+    assert!(refusals > 4, "of a mount that reads");
+}
+
+#[test]
 fn what_a_mount_drops_is_no_note_before_it_has() {
     let Some(crashed) = crashed() else { return };
     let (disk, _) = crashed.halves();

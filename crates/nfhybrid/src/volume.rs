@@ -92,8 +92,9 @@ fn try_rules(plan: &Plan, disk: &dyn BlockDevice, ssd: Arc<dyn BlockDevice>) -> 
     let memory = rustix::fs::memfd_create("trial", rustix::fs::MemfdFlags::CLOEXEC);
     let memory = File::from(memory.map_err(|why| failed(why.into()))?);
     memory.set_len(disk.info().size_bytes.min(TRIAL_BYTES)).map_err(failed)?;
-    let path = PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), memory.as_raw_fd()));
-    let made = Arc::new(FileDevice::open_with(&path, &Options::default())?);
+    let path = PathBuf::from(format!("/proc/self/fd/{}", memory.as_raw_fd()));
+    let own = Options { writable: true, exclusive: true, ..Options::default() };
+    let made = Arc::new(FileDevice::open_with(&path, &own)?);
     run_mke2fs(&made)?;
     join(plan, Arc::new(Overlay::new(made)), Arc::new(Overlay::new(ssd)))
 }

@@ -177,6 +177,34 @@ impl Acl {
         })
     }
 
+    /// The access list that says what mode bits say.
+    pub fn of_mode(mode: u16) -> Acl {
+        let entry = |tag, shift: u16| AclEntry { tag, perm: (mode >> shift) as u8 & 7 };
+        let entries = [entry(AclTag::UserObj, 6), entry(AclTag::GroupObj, 3), entry(AclTag::Other, 0)];
+        Acl { entries: SmallVec::from_slice(&entries) }
+    }
+
+    /// Whether this access list of a file of group `file_gid` gives the permissions `wanted` to a user who is not the file's
+    /// owner, and is in the groups that `in_group` says.
+    pub fn grants(&self, wanted: u8, uid: u32, file_gid: u32, in_group: impl Fn(u32) -> bool) -> bool {
+        let has = |perm: u8| perm & wanted == wanted;
+        let mask = self.entries.iter().find(|entry| entry.tag == AclTag::Mask).map_or(7, |entry| entry.perm);
+        let user = self.entries.iter().find(|entry| entry.tag == AclTag::User(uid));
+        if let Some(entry) = user {
+            return has(entry.perm & mask);
+        }
+        let is_of = |entry: &&AclEntry| match entry.tag {
+            AclTag::GroupObj => in_group(file_gid),
+            AclTag::Group(gid) => in_group(gid),
+            _ => false,
+        };
+        let mut groups = self.entries.iter().filter(is_of).peekable();
+        if groups.peek().is_some() {
+            return groups.any(|entry| has(entry.perm & mask));
+        }
+        self.entries.iter().any(|entry| entry.tag == AclTag::Other && has(entry.perm))
+    }
+
     /// Sets this access list on a file with mode bits `perm` (0 to 0o7777): the bits it then has, and the list
     /// if it must be stored.
     pub fn set_on(self, perm: u16) -> (u16, Option<Acl>) {
@@ -298,6 +326,28 @@ mod tests {
         assert_eq!(acl(&[(UserObj, 6), (GroupObj, 4), (Other, 0)]).mode(), 0o640);
         assert_eq!(named().set_on(0o4000).0, 0o4761);
         assert_eq!(acl(&[(UserObj, 6), (GroupObj, 4), (Other, 0)]).set_on(0o1777), (0o1640, None));
+    }
+
+    #[test]
+    fn a_list_grants_what_the_first_kind_of_entry_that_is_about_somebody_grants() {
+        let grants = |list: &Acl, uid, groups: &[u32]| list.grants(2, uid, 5, |gid| groups.contains(&gid));
+        let list = acl(&[
+            (UserObj, 7),
+            (User(1), 4),
+            (User(2), 6),
+            (GroupObj, 4),
+            (Group(7), 6),
+            (Mask, 6),
+            (Other, 2),
+        ]);
+        assert!(!grants(&list, 1, &[7]), "one who is named, whatever groups may");
+        assert!(grants(&list, 2, &[]));
+        assert!(!grants(&list, 3, &[5]) && grants(&list, 3, &[5, 7]), "any group that may");
+        assert!(grants(&list, 3, &[]), "others, who are not masked");
+        let masked = acl(&[(UserObj, 7), (User(2), 6), (GroupObj, 6), (Mask, 4), (Other, 0)]);
+        assert!(!grants(&masked, 2, &[]) && !grants(&masked, 3, &[5]) && !grants(&masked, 3, &[]));
+        assert!(grants(&Acl::of_mode(0o4620), 3, &[5]) && !grants(&Acl::of_mode(0o702), 3, &[5]));
+        assert!(grants(&Acl::of_mode(0o702), 3, &[]));
     }
 
     #[test]

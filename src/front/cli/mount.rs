@@ -137,13 +137,15 @@ impl MountVerb {
     }
 }
 
-/// `-o lag=5s,64MiB` comes apart at its comma: a size by itself belongs to the option before it. Empty members of a list are
-/// none.
+/// `-o lag=5s,64MiB` comes apart at its comma: a size or a time by itself belongs to the option before it. No option begins with a
+/// digit, and empty members of a list are none.
 pub(super) fn joined_lists(options: &[String]) -> Vec<String> {
     let mut joined: Vec<String> = Vec::new();
     for option in options.iter().filter(|option| !option.is_empty()) {
         match joined.last_mut() {
-            Some(last) if last.starts_with("lag=") && crate::units::parse_size(option).is_ok() => {
+            Some(last)
+                if last.starts_with("lag=") && option.starts_with(|first: char| first.is_ascii_digit()) =>
+            {
                 *last = format!("{last},{option}");
             }
             _ => joined.push(option.clone()),
@@ -201,9 +203,10 @@ mod tests {
     }
 
     #[test]
-    fn a_size_after_lag_belongs_to_it_and_empty_members_of_a_list_are_none() {
+    fn a_size_or_a_time_after_lag_belongs_to_it_and_empty_members_of_a_list_are_none() {
         for (given, joined) in [
             ("lag=5s,64MiB,ro", &["lag=5s,64MiB", "ro"][..]),
+            ("lag=64MiB,5s", &["lag=64MiB,5s"]),
             ("lag=20s,", &["lag=20s"]),
             (",ro,,lag=1s,,2MiB,", &["ro", "lag=1s,2MiB"]),
             ("", &[]),

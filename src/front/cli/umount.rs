@@ -303,8 +303,8 @@ fn heed(place: &Path, farewell: std::result::Result<File, Errno>) -> Result<()> 
         _ => "what was not fsynced may be lost".to_string(),
     };
     let held = match said["ssd_lost"].as_str() {
-        // Only a volume of two halves counts operations.
-        None if !said["operations"].is_array() => "What was fsynced before that is on its medium".to_string(),
+        // Only a volume of two halves has one; it may be mounted from the disk half alone.
+        None if said["ssd"].is_null() => "What was fsynced before that is on its medium".to_string(),
         None => {
             "What was fsynced is in the SSD's log: mount both halves again to have it on the disk".to_string()
         }

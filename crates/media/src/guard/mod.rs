@@ -117,9 +117,9 @@ impl Claim {
         &self.file
     }
 
-    /// A path that leads to what is claimed, whatever its name leads to by now; for this process and its children.
+    /// A path that leads to what is claimed, whatever its name leads to by now; for this process.
     pub fn path(&self) -> PathBuf {
-        format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()).into()
+        path_of(&self.file)
     }
 
     /// Has another program work on what is claimed, at [`LENT`], for its own exclusive use. The lock that other
@@ -138,6 +138,12 @@ impl Claim {
         }
         done
     }
+}
+
+/// A path that leads to an open file, for this process: `self` is it in whatever PID namespace `/proc` is of, which its own number
+/// need not be.
+fn path_of(file: &File) -> PathBuf {
+    format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }
 
 impl Drop for Claim {
@@ -335,7 +341,7 @@ fn claim_output(path: &Path, role: Role) -> Result<Option<Arc<Claim>>> {
         return Ok(None);
     }
     let claim = claim_path(path, role)?;
-    match signature::signature(&claim)? {
+    match signature::signature((&*claim).into())? {
         Some(what) => {
             let text = format!("{} holds {what}; name another file for the output", path.display());
             Err(Error::Invalid(text))
@@ -372,7 +378,7 @@ fn claim_opened(
     lock(&file, target)?;
     let backing = lock_backing(&place, target)?;
     users::refuse(&place, target)?;
-    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    let path = path_of(&file);
     let is_block = found.file_type().is_block_device();
     if is_block && target.role.writes() && place.is_read_only() {
         return Err(read_only(target));
@@ -486,7 +492,16 @@ fn hold(path: &Path, name: &Path) -> Result<File> {
 /// # Errors
 /// What reading it says.
 pub fn signature_of(claim: &Claim) -> Result<Option<String>> {
-    signature::signature(claim)
+    signature::signature(claim.into())
+}
+
+/// What a file or device holds besides an SSD half of ours, by its signature. It is neither claimed nor kept from anybody.
+///
+/// # Errors
+/// What opening or reading it says.
+pub fn other_than_ssd_half(path: &Path) -> Result<Option<String>> {
+    let file = File::open(path).map_err(|why| Error::io(path.display(), why))?;
+    signature::other_than_ssd_half(signature::Looked { file: &file, name: path })
 }
 
 /// Whether a device, or the file system that a file is on, takes no writes.
@@ -529,17 +544,17 @@ fn same(first: &Target, second: &Target, whole: bool) -> Error {
     ))
 }
 
-/// An error if the claimed thing holds something.
 /// What a file or device holds that would be lost if it was overwritten; `None` if it holds nothing.
 ///
 /// # Errors
 /// [`Error::Io`] if it cannot be read.
 pub fn contents(claim: &Claim) -> Result<Option<String>> {
-    signature::contents(claim)
+    signature::contents(claim.into())
 }
 
+/// An error if the claimed thing holds something.
 fn refuse_contents(claim: &Claim) -> Result<()> {
-    let Some(what) = signature::contents(claim)? else { return Ok(()) };
+    let Some(what) = signature::contents(claim.into())? else { return Ok(()) };
     Err(Error::invalid(format!("{} already holds {what}; use --force to overwrite it", claim.name())))
 }
 

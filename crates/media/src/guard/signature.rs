@@ -7,7 +7,7 @@
 //! such a file. Whatever has no signature but begins with anything else than zeros (or ones, as erased flash reads) is
 //! data.
 
-use super::Claim;
+use super::{Claim, LENT};
 use bimetal_base::checksum::crc32c;
 use bimetal_base::units::show_size;
 use bimetal_base::{Error, Result};
@@ -15,6 +15,7 @@ use memchr::memmem::Finder;
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::process::Command;
 
 /// Bytes at the beginning that are looked at for anything at all.
@@ -29,10 +30,13 @@ enum At {
     End(u64, u64),
 }
 
+/// How an SSD half is called.
+const SSD_HALF: &str = "an SSD half of bimetal";
+
 /// Magic numbers: what has them, where, and which bytes. The more telling first.
 const TABLE: &[(&str, At, &[u8])] = &[
-    ("an SSD half of bimetal", At::Start(0), b"BIMETSSD"),
-    ("an SSD half of bimetal", At::End(4096, 4096), b"BIMETSSD"),
+    (SSD_HALF, At::Start(0), b"BIMETSSD"),
+    (SSD_HALF, At::End(4096, 4096), b"BIMETSSD"),
     ("an object store of bimetal", At::Start(0), b"bimetalN"),
     ("LUKS encryption", At::Start(0), b"LUKS\xba\xbe"),
     ("BitLocker encryption", At::Start(3), b"-FVE-FS-"),
@@ -108,15 +112,41 @@ const ZFS_LABELS: [u64; 2] = [0, 256 << 10];
 const ZFS_RING: std::ops::Range<u64> = 128 << 10..256 << 10;
 const ZFS_MAGIC: u64 = 0x00ba_b10c;
 
+/// A file or device that is looked at.
+#[derive(Clone, Copy)]
+pub(super) struct Looked<'a> {
+    pub file: &'a File,
+    /// How messages call it.
+    pub name: &'a Path,
+}
+
+impl<'a> From<&'a Claim> for Looked<'a> {
+    fn from(claim: &'a Claim) -> Looked<'a> {
+        Looked { file: &claim.file, name: &claim.path }
+    }
+}
+
+impl Looked<'_> {
+    fn size(self) -> u64 {
+        let mut file = self.file;
+        // A character device has no end that can be sought.
+        file.seek(SeekFrom::End(0)).unwrap_or(0)
+    }
+
+    fn is_file(self) -> bool {
+        self.file.metadata().is_ok_and(|found| found.is_file())
+    }
+}
+
 /// Everything that would be lost: a signature, or data without one.
 ///
 /// # Errors
 /// [`Error::Io`] if it cannot be read.
-pub(super) fn contents(claim: &Claim) -> Result<Option<String>> {
-    if let Some(what) = signature(claim)? {
+pub(super) fn contents(looked: Looked) -> Result<Option<String>> {
+    if let Some(what) = signature(looked)? {
         return Ok(Some(what));
     }
-    let front = read(claim, 0, LOOK_BYTES)?;
+    let front = read(looked, 0, LOOK_BYTES)?;
     let blank = front.iter().all(|byte| *byte == 0) || front.iter().all(|byte| *byte == 0xff);
     Ok((!blank).then(|| "data".to_string()))
 }
@@ -125,55 +155,71 @@ pub(super) fn contents(claim: &Claim) -> Result<Option<String>> {
 ///
 /// # Errors
 /// As [`contents`].
-pub(super) fn signature(claim: &Claim) -> Result<Option<String>> {
-    let size = size_of(claim)?;
-    let is_file = claim.file().metadata().is_ok_and(|found| found.is_file());
+pub(super) fn signature(looked: Looked) -> Result<Option<String>> {
+    let (size, is_file) = (looked.size(), looked.is_file());
     let is_odd = is_file && !size.is_multiple_of(SECTOR_BYTES);
-    let name = match from_table(claim, size, if is_odd { 3 } else { 0 })? {
+    let counts = |_: &str, magic: &[u8]| !is_odd || magic.len() > 2;
+    let name = match from_table(looked, size, &counts)? {
+        Some(name) => Some(name),
+        None => of_cmfs(looked, size)?,
+    };
+    let name = match name {
         Some(name) => Some(name.to_string()),
         None if is_odd || is_file && size < SHORT_BYTES => None,
-        None => from_blkid(claim),
+        None => from_blkid(looked),
     };
     Ok(name.map(|name| format!("{name} ({})", show_size(size))))
 }
 
-fn size_of(claim: &Claim) -> Result<u64> {
-    let mut file: &File = claim.file();
-    // A character device has no end that can be sought.
-    Ok(file.seek(SeekFrom::End(0)).unwrap_or(0))
+/// What the thing is marked to hold besides an SSD half, with its size. What is looked for anywhere in it, and may be the
+/// contents of a file, does not count.
+///
+/// # Errors
+/// As [`contents`].
+pub(super) fn other_than_ssd_half(looked: Looked) -> Result<Option<String>> {
+    let size = looked.size();
+    let name = match from_table(looked, size, &|name, _| name != SSD_HALF)? {
+        Some(name) => Some(name.to_string()),
+        None => from_blkid(looked),
+    };
+    Ok(name.map(|name| format!("{name} ({})", show_size(size))))
 }
 
 /// Up to `len` bytes; fewer where the thing ends.
-fn read(claim: &Claim, offset: u64, len: u64) -> Result<Vec<u8>> {
+fn read(looked: Looked, offset: u64, len: u64) -> Result<Vec<u8>> {
     let mut bytes = vec![0; len as usize];
     let mut done = 0;
     while done < bytes.len() {
-        match claim.file().read_at(&mut bytes[done..], offset + done as u64) {
+        match looked.file.read_at(&mut bytes[done..], offset + done as u64) {
             Ok(0) => break,
             Ok(count) => done += count,
             Err(why) if why.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(why) => return Err(Error::io(format!("{}: read at {offset}", claim.name()), why)),
+            Err(why) => return Err(Error::io(format!("{}: read at {offset}", looked.name.display()), why)),
         }
     }
     bytes.truncate(done);
     Ok(bytes)
 }
 
-/// What has a magic number of the table of at least so many bytes.
-fn from_table(claim: &Claim, size: u64, least: usize) -> Result<Option<&'static str>> {
-    for (name, at, magic) in TABLE.iter().filter(|(_, _, magic)| magic.len() >= least) {
+/// What has a magic number of the table that counts, by its name and itself.
+fn from_table(
+    looked: Looked,
+    size: u64,
+    counts: &dyn Fn(&str, &[u8]) -> bool,
+) -> Result<Option<&'static str>> {
+    for (name, at, magic) in TABLE.iter().filter(|(name, _, magic)| counts(name, magic)) {
         let offset = match at {
             At::Start(offset) => Some(*offset),
             At::End(back, unit) => (size / unit * unit).checked_sub(*back),
         };
         if let Some(offset) = offset.filter(|offset| offset + magic.len() as u64 <= size)
-            && read(claim, offset, magic.len() as u64)? == *magic
+            && read(looked, offset, magic.len() as u64)? == *magic
         {
             return Ok(Some(name));
         }
     }
     for label in ZFS_LABELS {
-        let ring = read(claim, label + ZFS_RING.start, ZFS_RING.end - ZFS_RING.start)?;
+        let ring = read(looked, label + ZFS_RING.start, ZFS_RING.end - ZFS_RING.start)?;
         let is_magic = |block: &[u8]| {
             let word = block.first_chunk().map(|bytes: &[u8; 8]| u64::from_le_bytes(*bytes));
             word.is_some_and(|word| word == ZFS_MAGIC || word.swap_bytes() == ZFS_MAGIC)
@@ -182,10 +228,15 @@ fn from_table(claim: &Claim, size: u64, least: usize) -> Result<Option<&'static 
             return Ok(Some("a ZFS pool"));
         }
     }
-    if is_cmfs_nvram(claim)? {
+    Ok(None)
+}
+
+/// Which part of a cmfs it is.
+fn of_cmfs(looked: Looked, size: u64) -> Result<Option<&'static str>> {
+    if is_cmfs_nvram(looked)? {
         return Ok(Some("an NVRAM of a cmfs"));
     }
-    Ok(is_cmfs_nand(claim, size)?.then_some("a NAND image of a cmfs"))
+    Ok(is_cmfs_nand(looked, size)?.then_some("a NAND image of a cmfs"))
 }
 
 /// A version as the formats of ours have them: small, and not 0.
@@ -193,16 +244,16 @@ fn is_version(bytes: &[u8]) -> bool {
     matches!(bytes, [version, 0, 0, 0] if *version != 0)
 }
 
-fn is_cmfs_nvram(claim: &Claim) -> Result<bool> {
+fn is_cmfs_nvram(looked: Looked) -> Result<bool> {
     for slot in CMFS_NVRAM_SLOTS {
-        let head = read(claim, slot, 8)?;
+        let head = read(looked, slot, 8)?;
         let begins = |magic: &&[u8; 4]| head.starts_with(*magic);
         // What is being written anew has no version yet.
         if CMFS_NVRAM.iter().any(begins) && (is_version(&head[4..]) || head[4..] == [0; 4]) {
             return Ok(true);
         }
     }
-    let pairing = read(claim, CMFS_PAPER_AT, 24)?;
+    let pairing = read(looked, CMFS_PAPER_AT, 24)?;
     let Some((number, rest)) = pairing.split_first_chunk::<4>().filter(|_| pairing.len() == 24) else {
         return Ok(false);
     };
@@ -210,13 +261,13 @@ fn is_cmfs_nvram(claim: &Claim) -> Result<bool> {
     Ok(crc32c(&[&number[..], identity].concat()).to_le_bytes() == *sum)
 }
 
-fn is_cmfs_nand(claim: &Claim, size: u64) -> Result<bool> {
+fn is_cmfs_nand(looked: Looked, size: u64) -> Result<bool> {
     let record = CMFS_NAND.len() + 4;
     let magic = Finder::new(CMFS_NAND);
     let mut at = size.saturating_sub(CMFS_NAND_BYTES);
     while at < size {
         // A record may lie over the end of a piece.
-        let piece = read(claim, at, PIECE_BYTES + record as u64 - 1)?;
+        let piece = read(looked, at, PIECE_BYTES + record as u64 - 1)?;
         let version = |start: usize| piece.get(start + CMFS_NAND.len()..start + record);
         if magic.find_iter(&piece).any(|start| version(start).is_some_and(is_version)) {
             return Ok(true);
@@ -227,10 +278,11 @@ fn is_cmfs_nand(claim: &Claim, size: u64) -> Result<bool> {
 }
 
 /// What blkid says; nothing where there is none, or it finds nothing.
-fn from_blkid(claim: &Claim) -> Option<String> {
+fn from_blkid(looked: Looked) -> Option<String> {
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+    let lent = looked.file.try_clone().ok()?;
     let output =
-        Command::new("blkid").env("PATH", path).args(["-p", "-o", "export"]).arg(claim.path()).output();
+        Command::new("blkid").env("PATH", path).args(["-p", "-o", "export", LENT]).stdin(lent).output();
     let output = output.ok()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));

@@ -12,9 +12,10 @@ mod findings;
 pub use findings::{Findings, Problem};
 
 use super::aftermath::WHAT_IS_LOST;
-use super::half::role_of_ssd;
+use super::half::{refuse_reused_ssd, role_of_ssd};
 use super::mount::{
     NO_COPY, REMEDY, SSD_HALF, copy_has_pairing, is_no_ext4, journal_is_lost, lacks_copy, not_ext4,
+    unreadable_disk,
 };
 use super::pairing::{Pairing, Saved};
 use super::scrub::{BadCopy, Step};
@@ -199,6 +200,7 @@ impl Halves {
         let disk = claims.next().ok_or(Error::BadArgument)?;
         let of_ssd = file::Options::of_ssd(plan.repair);
         let ssd = claims.next().map(|claim| FileDevice::over(claim, &of_ssd).map(Arc::new)).transpose()?;
+        ssd.as_deref().map_or(Ok(()), refuse_reused_ssd)?;
         Ok(Halves { disk: Arc::new(FileDevice::over(disk, &options)?), ssd })
     }
 
@@ -225,7 +227,7 @@ impl Halves {
             Err(why @ (Error::Corrupt { .. } | Error::Invalid(_))) => {
                 return self.survey_damaged_disk(plan, &why, findings);
             }
-            Err(why) => return Err(why),
+            Err(why) => return Err(unreadable_disk(why)),
         };
         let Some(device) = &self.ssd else {
             let is_open = |pairing: Pairing| matches!(pairing.state, Saved::LogOpen | Saved::Recovering);

@@ -132,6 +132,11 @@ impl Ssd {
         device.info().size_bytes >= 4096 && device.read(0, 4096).is_ok_and(begins)
     }
 
+    /// Whether the first superblock is damaged, or gone, and the second one stands in for it.
+    pub fn goes_by_second(device: &dyn BlockDevice) -> bool {
+        Superblock::goes_by_second(device)
+    }
+
     /// What an SSD half says of itself, read without opening it: its UUID, its pairing, and whether it was left in order.
     ///
     /// # Errors

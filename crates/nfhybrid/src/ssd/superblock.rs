@@ -225,6 +225,17 @@ impl Superblock {
         writes
     }
 
+    fn read_one(device: &dyn BlockDevice, offset: u64) -> Result<Superblock> {
+        let bytes = device.read(offset, BYTES)?;
+        Superblock::decode(&bytes, &format!("{}, offset {offset}", device.info().name))
+    }
+
+    /// Whether the first copy is damaged, or gone, and the second one stands in for it.
+    pub(super) fn goes_by_second(device: &dyn BlockDevice) -> bool {
+        Superblock::read(device, &mut Vec::new()).is_ok()
+            && matches!(Superblock::read_one(device, 0), Err(Error::Corrupt { .. }))
+    }
+
     /// Reads both copies of a device and takes the newer valid one; notes say what was wrong with the other.
     ///
     /// # Errors
@@ -235,15 +246,11 @@ impl Superblock {
         if info.size_bytes < 2 * TABLE_BLOCK {
             return Err(Error::corrupt("SSD", "the device is too small to hold a superblock", &info.name));
         }
-        let one = |offset: u64| {
-            let bytes = device.read(offset, BYTES)?;
-            Superblock::decode(&bytes, &format!("{}, offset {offset}", info.name))
-        };
-        let first = one(0);
+        let first = Superblock::read_one(device, 0);
         // The device may have grown since; then the copy is where it was.
         let end =
             first.as_ref().map_or(info.size_bytes, |found| found.layout.device_bytes.min(info.size_bytes));
-        let second = one(backup_offset(end));
+        let second = Superblock::read_one(device, backup_offset(end));
         if let (Err(gone @ Error::Gone { .. }), _) | (_, Err(gone @ Error::Gone { .. })) = (&first, &second) {
             return Err(Error::Gone { device: gone_device(gone) });
         }

@@ -86,6 +86,35 @@ fn an_error_of_a_discard_is_its_own_and_the_room_is_given_back() {
     alone.shutdown().unwrap();
 }
 
+#[test]
+fn a_discard_that_fails_leaves_what_comes_after_it_to_be_discarded() {
+    for number in [libc::EINTR, libc::EBUSY, libc::EIO] {
+        let Some((disk, ssd)) = halves(64, 32) else { return };
+        let counted = Arc::new(Counted::new(ssd));
+        let faulty = Arc::new(Faulty::new(counted.clone()));
+        let fs = NfHybrid::open(disk, Some(faulty.clone()), manual()).unwrap();
+        in_use(&fs);
+        let before = counted.counts();
+        let all = trimmed(&fs, ALL).unwrap();
+        let steps = counted.counts().discards - before.discards;
+        assert!(steps > 1, "the case that this is a test of: {steps} steps");
+        faulty.plan(Struck::Discard, When::Nth(1), Effect::Error(number));
+        let before = counted.counts();
+        assert!(trimmed(&fs, ALL).is_err(), "what failed is told");
+        let told = counted.counts() - before;
+        assert_eq!((told.discards, faulty.struck()), (steps - 1, 1), "error {number}");
+        assert!(told.discard_bytes < all);
+        // One that fails all the time is not asked for each.
+        faulty.plan(Struck::Discard, When::Always, Effect::Error(number));
+        assert!(trimmed(&fs, ALL).is_err());
+        assert!(faulty.struck() <= 1 + steps.min(3), "{}", faulty.struck());
+        faulty.forget();
+        assert_eq!(trimmed(&fs, ALL).unwrap(), all);
+        are_there(&fs);
+        fs.shutdown().unwrap();
+    }
+}
+
 /// Discards as the task does until nothing is due; the bytes.
 fn told(fs: &NfHybrid, counted: &Counted) -> u64 {
     let before = counted.counts().discard_bytes;

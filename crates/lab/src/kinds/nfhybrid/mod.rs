@@ -17,7 +17,7 @@ use bimetal_media::file::{self, Cached, FileDevice};
 use bimetal_media::guard::{self, Claim, Target};
 use bimetal_media::metered::{Devices, Metered};
 use bimetal_media::{BlockDevice, overlay::Overlay};
-use bimetal_nfhybrid::probe::{Role, State};
+use bimetal_nfhybrid::probe::{Half, Role, State};
 use bimetal_nfhybrid::{self as nfhybrid, NfHybrid, Recover, check};
 use bimetal_vfs::FileSystem;
 use clap::{Args, FromArgMatches};
@@ -56,8 +56,10 @@ pub const KIND: Kind = Kind {
 fn probe(path: &Path) -> Result<Option<Part>> {
     // Shared, and without a queue: it is one of many that udev has looked at.
     let options = file::Options { queued: false, ..Default::default() };
-    let half = nfhybrid::probe::probe(&FileDevice::open_with(path, &options)?);
-    Ok(half.map(|half| {
+    let device = FileDevice::open_with(path, &options)?;
+    let half = nfhybrid::probe::probe(&device);
+    let is_reused = |half: &Half| half.role == Role::Ssd && nfhybrid::reused_for(&device, path).is_some();
+    Ok(half.filter(|half| !is_reused(half)).map(|half| {
         let state = match half.state {
             State::Clean => ("clean", "left in order"),
             State::Open => {
@@ -182,7 +184,14 @@ fn open_half(
         false if role == "ssd" => file::Options::of_ssd(writable),
         false => file::Options { writable, ..Default::default() },
     };
-    let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::over(claim, &options)?);
+    let device = FileDevice::over(claim, &options)?;
+    match role {
+        "disk" => nfhybrid::refuse_reused_disk(&device)?,
+        // To be read, the second superblock does.
+        _ if options.writable => nfhybrid::refuse_reused_ssd(&device)?,
+        _ => {}
+    }
+    let device: Arc<dyn BlockDevice> = Arc::new(device);
     let device = model.map_or(Ok(device.clone()), |model| model.over(device))?;
     let device = Arc::new(Metered::new(device));
     devices.push((role, device.clone()));

@@ -7,6 +7,7 @@ use bimetal_base::{Error, Result};
 use bimetal_nfhybrid::admission::Budget;
 use bimetal_nfhybrid::{self as nfhybrid, Lag, Recover, Renew};
 use std::ops::RangeInclusive;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// Options of nfhybrid.
@@ -95,8 +96,8 @@ pub(crate) fn options_within(most: MemoryLimit, options: &[String]) -> Result<nf
     for option in options {
         match option.split_once('=') {
             Some(("lag", value)) => parsed.lag = parse_lag(value, most)?,
-            Some(("durability", value)) => parsed.durability = value.parse()?,
-            Some(("promote", value)) => parsed.promote = value.parse()?,
+            Some(("durability", value)) => parsed.durability = parse_named("durability", value)?,
+            Some(("promote", value)) => parsed.promote = parse_named("promote", value)?,
             Some(("promote-budget", value)) => parsed.promote_budget = Some(parse_budget(value)?),
             Some(("prealloc" | "cache" | "cache-size", _)) => {}
             Some(("memory", value)) => {
@@ -143,13 +144,18 @@ fn parse_lag(text: &str, most: MemoryLimit) -> Result<Lag> {
     Ok(lag)
 }
 
+/// A value of the option `name`.
+fn parse_named<T: FromStr<Err = Error>>(name: &str, value: &str) -> Result<T> {
+    value.parse().map_err(|why: Error| Error::invalid(format!("mount option {name}: {why}")))
+}
+
 /// Bytes a day, or `none` for no limit.
 fn parse_budget(text: &str) -> Result<Budget> {
     match (text, parse_size(text)) {
         ("none", _) => Ok(Budget::new(None)),
         (_, Ok(bytes)) => Ok(Budget::new(Some(bytes))),
         (_, Err(_)) => Err(Error::invalid(format!(
-            "promote-budget '{text}' is neither a size nor none; write for example promote-budget=20GiB"
+            "mount option promote-budget: '{text}' is neither a size nor none; write for example promote-budget=20GiB"
         ))),
     }
 }
