@@ -46,3 +46,4 @@ mod served;
 mod ssd;
 mod stack;
 mod trace;
+mod unmounted;
