@@ -273,7 +273,14 @@ fn tame_json(json: &str) -> String {
 
 /// Prints a line of a report. A reader that has heard enough, as `head`, ends the report, not the program.
 fn say(text: &str) -> Result<()> {
-    said(writeln!(io::stdout(), "{text}"))
+    heard(text).map(drop)
+}
+
+/// As [`say`]; whether there still is a reader, for what goes on for as long as it has one.
+fn heard(text: &str) -> Result<bool> {
+    let done = writeln!(io::stdout(), "{text}");
+    let is_heard = done.is_ok();
+    said(done).map(|()| is_heard)
 }
 
 fn said(done: io::Result<()>) -> Result<()> {
