@@ -217,3 +217,28 @@ fn status_is_json_for_programs_and_words_for_people() {
     let map = run(&["map", mounted.path().to_str().unwrap(), "/", "small"]);
     assert!(err(&map).contains("no sections"), "{}", err(&map));
 }
+
+#[test]
+fn a_mount_that_is_refused_leaves_no_log_and_none_through_a_link() {
+    let home = tempfile::tempdir().unwrap();
+    let (log, link, old) = (home.path().join("log"), home.path().join("link"), home.path().join("old"));
+    std::os::unix::fs::symlink(&log, &link).unwrap();
+    fs::write(&old, "").unwrap();
+    for path in [&log, &link, &old] {
+        let done = run(&[
+            "mount",
+            "-t",
+            "memfs",
+            "-o",
+            "size=99TiB",
+            "--log",
+            path.to_str().unwrap(),
+            "/nonexistent",
+        ]);
+        assert_eq!(done.status.code(), Some(1), "{}", err(&done));
+        assert!(!log.exists(), "{}", path.display());
+    }
+    assert!(old.exists());
+    let done = run(&["mount", "-t", "memfs", "-o", "sync", "/nonexistent"]);
+    assert!(err(&done).contains("fsync or O_SYNC"), "{}", err(&done));
+}

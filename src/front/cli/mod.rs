@@ -106,13 +106,23 @@ enum Verb {
 /// Runs the command line this process was started with.
 pub fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
+    // mount(8) knows both ways to fail by other numbers.
+    let (failed, senseless) = if helper::mounts(&args) {
+        (ExitCode::from(helper::FAILED), Some(1))
+    } else {
+        (ExitCode::FAILURE, None)
+    };
     let args = match helper::translate(&args) {
         None => args,
         Some(Called::As(line)) => line,
         Some(Called::Idle) => return ExitCode::SUCCESS,
         Some(Called::Remount(place, options)) => {
             messages::begin();
-            return ended(remount::remount(Path::new(&place), &options));
+            return ended(remount::remount(Path::new(&place), &options), failed);
+        }
+        Some(Called::Senseless(why, code)) => {
+            complain(&why);
+            return ExitCode::from(code);
         }
     };
     let mut command = named::command_for(Cli::command(), &args);
@@ -123,10 +133,12 @@ pub fn main() -> ExitCode {
     let (cli, is_json) = match parsed {
         Ok(parsed) => parsed,
         // fsck(8) knows this one by another number.
-        Err(why) if why.use_stderr() && args.get(1).is_some_and(|verb| verb == "fsck") => {
+        Err(why) if why.use_stderr() => {
             // Where standard error is closed, nobody listens.
             let _ = why.print();
-            return ExitCode::from(fsck::SENSELESS);
+            let is_fsck = args.get(1).is_some_and(|verb| verb == "fsck");
+            let code = if is_fsck { Some(fsck::SENSELESS) } else { senseless };
+            return ExitCode::from(code.unwrap_or(2));
         }
         Err(why) => why.exit(),
     };
@@ -136,14 +148,14 @@ pub fn main() -> ExitCode {
         // Why it cannot be told is told below.
         let _ = say(&as_line(&json!({ "error": why.to_string() })));
     }
-    ended(done)
+    ended(done, failed)
 }
 
-/// The exit code of what was done; why it failed is told.
-fn ended(done: Result<ExitCode>) -> ExitCode {
+/// The exit code of what was done, this one if it failed; why is told.
+fn ended(done: Result<ExitCode>, failed: ExitCode) -> ExitCode {
     done.unwrap_or_else(|why| {
         complain(&why);
-        ExitCode::FAILURE
+        failed
     })
 }
 
