@@ -219,6 +219,31 @@ fn status_is_json_for_programs_and_words_for_people() {
 }
 
 #[test]
+fn a_command_line_without_sense_is_told_in_json_too_where_that_was_asked_for() {
+    for (args, code) in [
+        (&["fsck", "--json"][..], 16),
+        (&["fsck", "--json", "--nonsense"], 16),
+        (&["status", "--json", "--nonsense", "/"], 2),
+        (&["top", "--json"], 2),
+    ] {
+        let done =
+            bimetal().args(args).env_remove("BIMETAL_DISK").env_remove("BIMETAL_SSD").output().unwrap();
+        assert_eq!(done.status.code(), Some(code), "{args:?}");
+        let said: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap_or_default();
+        let why = said["error"].as_str().unwrap_or_else(|| panic!("{args:?}: {said}"));
+        assert!(!why.is_empty() && !why.contains('\n'), "{args:?}: {why}");
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let done = bimetal().args(["probe", "--json"]).arg(file.path()).output().unwrap();
+    let said: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!(
+        (&said["type"], &said["device"]),
+        (&serde_json::Value::Null, &file.path().to_str().unwrap().into())
+    );
+    assert_eq!(done.status.code(), Some(1));
+}
+
+#[test]
 fn a_mount_that_is_refused_leaves_no_log_and_none_through_a_link() {
     let home = tempfile::tempdir().unwrap();
     let (log, link, old) = (home.path().join("log"), home.path().join("link"), home.path().join("old"));

@@ -136,6 +136,13 @@ pub fn main() -> ExitCode {
         Err(why) if why.use_stderr() => {
             // Where standard error is closed, nobody listens.
             let _ = why.print();
+            if args.iter().skip(1).take_while(|arg| *arg != "--").any(|arg| arg == "--json") {
+                // What clap writes for people ends with where there is more.
+                let text = why.render().to_string();
+                let text = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ");
+                let words: Vec<&str> = text.split_whitespace().collect();
+                let _ = say(&as_line(&json!({ "error": words.join(" ") })));
+            }
             let is_fsck = args.get(1).is_some_and(|verb| verb == "fsck");
             let code = if is_fsck { Some(fsck::SENSELESS) } else { senseless };
             return ExitCode::from(code.unwrap_or(2));
@@ -261,6 +268,15 @@ fn place(path: &Path) -> String {
     shown(path.as_os_str().as_bytes())
 }
 
+/// Gives an object of a report a name of any bytes, as text and, where JSON's text cannot hold it, in `KEY_hex` by its bytes, too.
+fn set_name(object: &mut Value, key: &str, name: &[u8]) {
+    object[key] = String::from_utf8_lossy(name).into();
+    if str::from_utf8(name).is_err() {
+        object[format!("{key}_hex")] =
+            name.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into();
+    }
+}
+
 /// JSON for a report; what a terminal would act on in its texts is written by its number.
 fn as_text(value: &impl Serialize) -> String {
     tame_json(&serde_json::to_string_pretty(value).unwrap_or_default())
@@ -313,6 +329,15 @@ mod tests {
             assert!(text.chars().all(|c| c == '\n' || !acts(c)), "{text:?}");
             assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), odd);
         }
+    }
+
+    #[test]
+    fn a_name_of_any_bytes_can_be_read_back_from_json() {
+        let mut line = json!({});
+        set_name(&mut line, "path", b"a\x1b\n");
+        assert_eq!(serde_json::from_str::<Value>(&as_line(&line)).unwrap(), json!({ "path": "a\u{1b}\n" }));
+        set_name(&mut line, "path", b"a\xff");
+        assert_eq!(line, json!({ "path": "a\u{fffd}", "path_hex": "61ff" }));
     }
 
     #[test]
