@@ -86,6 +86,22 @@ fn umount_lazy_does_not_wait_for_the_directory_it_was_called_in() {
 }
 
 #[test]
+fn umount_lazy_does_not_wait_for_the_shell_that_waits_for_it() {
+    need_fuse!();
+    let mounted = Mounted::memfs("size=32MiB");
+    let pid = pid_of(&mounted);
+    let mut shell = Command::new("timeout");
+    shell.args(["60", "sh", "-c", "cd \"$1\"; \"$0\" umount --lazy \"$1\"; echo it ended with $?"]);
+    let ended = shell.arg(env!("CARGO_BIN_EXE_bimetal")).arg(mounted.path()).output().unwrap();
+    assert!(
+        out(&ended).contains("it ended with 1") && err(&ended).contains("(sh) is in it"),
+        "{}",
+        err(&ended)
+    );
+    await_end(&pid);
+}
+
+#[test]
 fn umount_lazy_says_whom_it_waits_for() {
     need_fuse!();
     let mounted = Mounted::memfs("size=32MiB");

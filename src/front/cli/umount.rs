@@ -127,8 +127,11 @@ impl Umount {
             // Some have it for a moment only, such as a service that is just being started.
             if state == State::Serves && watch.since >= LOOKS {
                 let holder = mounts::holder(mounted);
-                let is_elsewhere = holder.as_ref().is_some_and(|holder| holder.at.is_some());
-                if !self.lazy || is_elsewhere {
+                // Who started this waits for its end, most likely, and would be waited for.
+                let ends_not = |holder: &Holder| {
+                    holder.at.is_some() || Pid::from_raw(holder.pid).is_some_and(processes::is_above)
+                };
+                if !self.lazy || holder.as_ref().is_some_and(ends_not) {
                     break Err(lives_on(place, server, &watch.said, holder));
                 }
             }
