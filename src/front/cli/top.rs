@@ -407,7 +407,7 @@ mod tests {
         let mut odd = sample("/mnt");
         odd["health"]["why"] = json!(["a\u{1b}[31m\nb"]);
         for one in [odd, json!({"gone": "/g\u{1b}[31m\n\u{202e}: nothing of bimetal is mounted here"})] {
-            let text = screen(&[one.clone()], 120);
+            let text = screen(std::slice::from_ref(&one), 120);
             assert!(!text.chars().any(|c| c != '\n' && crate::error::acts(c)), "{text:?}");
             assert!(text.lines().any(|line| line.starts_with("! ") && line.contains("[31m")), "{text:?}");
         }
