@@ -219,6 +219,34 @@ fn status_is_json_for_programs_and_words_for_people() {
 }
 
 #[test]
+fn bash_completes_a_name_with_blanks_as_one_word() {
+    let home = tempfile::tempdir().unwrap();
+    fs::write(home.path().join("a b"), "").unwrap();
+    let script = r#"source <("$0" completions bash)
+COMP_WORDS=(bimetal mount --ssd a); COMP_CWORD=3; _bimetal bimetal a --ssd; printf '<%s>' "${COMPREPLY[@]}""#;
+    let mut bash = std::process::Command::new("bash");
+    let bash = bash.args(["-c", script, env!("CARGO_BIN_EXE_bimetal")]).current_dir(home.path()).output();
+    let Ok(done) = bash else { return skip("no bash(1)") };
+    assert_eq!(out(&done), "<a b>", "{}", err(&done));
+}
+
+#[test]
+fn what_takes_longer_than_a_second_shows_that_it_goes_on() {
+    if !std::path::Path::new("/usr/bin/script").exists() {
+        return skip("no script(1)");
+    }
+    let home = tempfile::tempdir().unwrap();
+    let image = home.path().join("nand");
+    let made = run(&["mkfs", "osd", "--nand", image.to_str().unwrap(), "--size", "32MiB"]);
+    assert!(made.status.success(), "{}", err(&made));
+    let line =
+        format!("(sleep 2; echo x) | {} osd put --nand {} -", env!("CARGO_BIN_EXE_bimetal"), image.display());
+    let mut script = std::process::Command::new("script");
+    let done = script.args(["-qfec", &line, "/dev/null"]).stdin(Stdio::null()).output().unwrap();
+    assert!(out(&done).contains("writing the object"), "{}", out(&done));
+}
+
+#[test]
 fn a_command_line_without_sense_is_told_in_json_too_where_that_was_asked_for() {
     for (args, code) in [
         (&["fsck", "--json"][..], 16),
