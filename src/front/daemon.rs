@@ -11,7 +11,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What the child writes first.
 const READY: u8 = b'+';
@@ -62,6 +62,8 @@ fn close_inherited() {
 pub(super) struct Messages {
     nowhere: OwnedFd,
     said: OwnedFd,
+    /// The log, if it was not there before.
+    made: Option<PathBuf>,
 }
 
 impl Messages {
@@ -70,9 +72,13 @@ impl Messages {
     pub fn open(log: Option<&Path>) -> Result<Messages> {
         let nowhere = open(Path::new("/dev/null"), OFlags::RDWR)?;
         let copy = |of: &OwnedFd| of.try_clone().map_err(|why| Error::io("the log of the server", why));
+        let mut made = None;
         let said = match log {
             Some(path) => {
+                let is_there = path.exists();
                 let file = guard::log(path).map_err(|why| why.explained("the log of the server (--log)"))?;
+                // A link leads to what was made.
+                made = if is_there { None } else { path.canonicalize().ok() };
                 let file = OwnedFd::from(file);
                 messages::log_to_file(copy(&file)?.into());
                 file
@@ -82,7 +88,15 @@ impl Messages {
                 copy(&nowhere)?
             }
         };
-        Ok(Messages { nowhere, said })
+        Ok(Messages { nowhere, said, made })
+    }
+
+    /// Nobody is going to say anything: a log that was made for it, and has nothing, goes.
+    pub fn take_back(self) {
+        if let Some(made) = self.made.filter(|made| made.metadata().is_ok_and(|found| found.len() == 0)) {
+            // Why nobody does is what is reported.
+            let _ = std::fs::remove_file(made);
+        }
     }
 }
 
@@ -102,7 +116,7 @@ impl Child {
 impl Parent {
     /// Lets the parent end well. From here on nothing is written to the terminal, but to the log.
     pub fn ready(mut self, messages: Messages) -> Result<()> {
-        let Messages { nowhere, said } = messages;
+        let Messages { nowhere, said, .. } = messages;
         let failed = |why: rustix::io::Errno| Error::io("leaving the terminal", why.into());
         rustix::stdio::dup2_stdin(&nowhere).map_err(failed)?;
         rustix::stdio::dup2_stdout(&said).map_err(failed)?;

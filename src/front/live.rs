@@ -7,6 +7,7 @@ pub(super) use crate::front::fuse::beside;
 use crate::{Error, Result};
 use serde_json::Value;
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -17,6 +18,9 @@ use std::time::Duration;
 
 /// Who takes no answer for so long gets none: others wait.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The longest path that the kernel takes for a socket, unix(7).
+const PATH_MAX: usize = 107;
 
 /// A state that is being told; dropping it removes the socket.
 pub(super) struct Live {
@@ -32,25 +36,46 @@ pub(super) struct Live {
 /// Fails with [`Error::Invalid`] if something else is there, with [`Error::Io`] if it cannot be made.
 pub(super) fn listen(socket: &Path, sibling: &Path) -> Result<UnixListener> {
     let failed = |error| Error::io(format!("{}: listen", socket.display()), error);
+    let bytes = socket.as_os_str().len();
+    if bytes > PATH_MAX {
+        return Err(Error::invalid(format!(
+            "{}: the path of a socket has at most {PATH_MAX} bytes, and this one has {bytes}; name a shorter one",
+            socket.display()
+        )));
+    }
     match std::fs::symlink_metadata(socket) {
         Ok(_) if is_stale(socket) && (is_stale(sibling) || is_own(sibling)) => {
             std::fs::remove_file(socket).map_err(failed)?;
         }
-        Ok(_) => {
-            return Err(Error::invalid(format!(
-                "{} is there already, and is no socket that an ended `bimetal export` left; name another, or remove it",
-                socket.display()
-            )));
+        Ok(found) => {
+            let what = match found.file_type().is_socket() && !is_stale(socket) {
+                true => "another server has this socket; name another, or end that one",
+                false => "and is no socket that an ended server left; name another, or remove it",
+            };
+            return Err(Error::invalid(format!("{} is there already, {what}", socket.display())));
         }
         Err(_) => {}
     }
     UnixListener::bind(socket).map_err(failed)
 }
 
-/// Whether this is a socket that nobody listens on.
+/// Whether this is a socket that nobody listens on, nor is about to.
 fn is_stale(socket: &Path) -> bool {
     std::fs::symlink_metadata(socket).is_ok_and(|found| found.file_type().is_socket())
         && UnixStream::connect(socket).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+        && !is_bound(socket)
+}
+
+/// Whether some process has a socket of this name, in whatever directory: the kernel tells the path as it was given.
+fn is_bound(socket: &Path) -> bool {
+    let Some(name) = socket.file_name() else { return true };
+    let table = std::fs::read("/proc/net/unix").unwrap_or_default();
+    let end = name.as_bytes();
+    let is_it = |line: &[u8]| {
+        let before = line.strip_suffix(end).and_then(<[u8]>::last);
+        matches!(before, Some(b'/' | b' '))
+    };
+    table.split(|byte| *byte == b'\n').any(is_it)
 }
 
 /// Whether this process listens on a socket.
@@ -116,6 +141,27 @@ mod tests {
     use crate::front::fuse::ask_socket as ask;
     use serde_json::json;
     use std::sync::atomic::AtomicU64;
+
+    #[test]
+    fn a_socket_that_somebody_has_and_does_not_listen_on_yet_is_not_taken_for_one_that_was_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        // Bound, as a stream that does not listen is.
+        let theirs =
+            rustix::net::socket(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::STREAM, None)
+                .unwrap();
+        rustix::net::bind(&theirs, &rustix::net::SocketAddrUnix::new(&path).unwrap()).unwrap();
+        let why = listen(&path, &path).unwrap_err().to_string();
+        assert!(why.contains("another server has this socket") && path.exists(), "{why}");
+        drop(theirs);
+        assert!(is_stale(&path));
+        let listening = listen(&path, &path).unwrap();
+        let why = listen(&path, &path).unwrap_err().to_string();
+        assert!(why.contains("another server has this socket"), "{why}");
+        drop(listening);
+        let long = listen(&dir.path().join("x".repeat(120)), &path).unwrap_err().to_string();
+        assert!(long.contains("at most 107 bytes"), "{long}");
+    }
 
     #[test]
     fn every_caller_gets_the_state_of_the_moment_and_the_socket_goes_with_the_server() {

@@ -8,6 +8,7 @@ pub mod nbd;
 pub mod tree;
 
 mod daemon;
+mod farewell;
 mod limits;
 mod live;
 mod messages;

@@ -2,34 +2,53 @@
 //! path, and with which options.
 
 use crate::error::shown;
-use crate::media::guard::mounts_seen_by;
+use crate::media::guard::{MountedAt, mounts_seen_by};
+use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A process that has a file system mounted in a mount namespace of its own.
+/// A process that keeps a mount.
 pub(super) struct Holder {
     pub pid: i32,
     pub name: String,
-    /// Where it is mounted there.
-    pub at: PathBuf,
+    /// Where it is mounted in its mount namespace; none where the process is in it itself.
+    pub at: Option<PathBuf>,
 }
 
-/// Who has the file system with this device number, of stat(2), mounted in other mount namespaces than that of this process: a
-/// process of each. Those that may not be looked at are left out.
-pub(super) fn holders(device: u64) -> Vec<Holder> {
-    let space = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt"));
-    let mut seen: Vec<PathBuf> = space("self").into_iter().collect();
+/// A process that has what `mounted` was in its own mount table, or else one that is in it or has something of it open. It says
+/// nothing that is needed: none where processes may not be looked at, or what keeps it is no process.
+///
+/// Its server must still serve it: from then on the kernel gives its number to another.
+pub(super) fn holder(mounted: &MountedAt) -> Option<Holder> {
+    let number = mounted.number?;
+    let holder = |pid: i32, at: Option<PathBuf>| {
+        let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+        Holder { pid, name: shown(name.trim_ascii_end()), at }
+    };
     let mut pids: Vec<i32> = super::processes::all().collect();
     pids.sort_unstable();
-    let holder = |pid: i32| {
-        let theirs = space(&pid.to_string()).ok().filter(|theirs| !seen.contains(theirs))?;
-        seen.push(theirs);
-        let mount =
-            mounts_seen_by(&pid.to_string()).into_iter().find(|mount| mount.number == Some(device))?;
-        let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
-        Some(Holder { pid, name: shown(name.trim_ascii_end()), at: mount.at })
+    let has = |pid: &i32| {
+        let mut theirs = mounts_seen_by(&pid.to_string()).into_iter();
+        let it = theirs.find(|it| {
+            let source = it.source.to_string_lossy() == mounted.source;
+            it.number == Some(number) && it.kind == mounted.kind && source
+        });
+        Some(holder(*pid, Some(it?.at)))
     };
-    pids.into_iter().filter_map(holder).collect()
+    pids.iter()
+        .find_map(has)
+        .or_else(|| pids.iter().find(|pid| is_in(**pid, number)).map(|pid| holder(*pid, None)))
+}
+
+/// Whether a process is in the file system with this number, or has something of it open. No server is asked.
+fn is_in(pid: i32, number: u64) -> bool {
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    let open = fs::read_dir(process.join("fd")).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut all = [process.join("cwd"), process.join("root")].into_iter().chain(open);
+    all.any(|path| {
+        let found = statx(CWD, &path, AtFlags::STATX_DONT_SYNC, StatxFlags::empty());
+        found.is_ok_and(|found| makedev(found.stx_dev_major, found.stx_dev_minor) == number)
+    })
 }
 
 /// The options that the kernel shows of what is mounted on `place`, an absolute path without links.

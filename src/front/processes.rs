@@ -24,9 +24,9 @@ pub(super) fn all() -> impl Iterator<Item = i32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// Whether a process was stopped by a signal, and goes on with another.
+/// Whether a process was stopped by a signal or a debugger, and goes on with another.
 pub(super) fn is_stopped(pid: i32) -> bool {
-    state_of(pid).is_some_and(|(state, _)| state == 'T')
+    state_of(pid).is_some_and(|(state, _)| matches!(state, 'T' | 't'))
 }
 
 /// The processes that serve FUSE mounts and are stopped, as far as they may be looked at.

@@ -217,3 +217,81 @@ fn status_is_json_for_programs_and_words_for_people() {
     let map = run(&["map", mounted.path().to_str().unwrap(), "/", "small"]);
     assert!(err(&map).contains("no sections"), "{}", err(&map));
 }
+
+#[test]
+fn bash_completes_a_name_with_blanks_as_one_word() {
+    let home = tempfile::tempdir().unwrap();
+    fs::write(home.path().join("a b"), "").unwrap();
+    let script = r#"source <("$0" completions bash)
+COMP_WORDS=(bimetal mount --ssd a); COMP_CWORD=3; _bimetal bimetal a --ssd; printf '<%s>' "${COMPREPLY[@]}""#;
+    let mut bash = std::process::Command::new("bash");
+    let bash = bash.args(["-c", script, env!("CARGO_BIN_EXE_bimetal")]).current_dir(home.path()).output();
+    let Ok(done) = bash else { return skip("no bash(1)") };
+    assert_eq!(out(&done), "<a b>", "{}", err(&done));
+}
+
+#[test]
+fn what_takes_longer_than_a_second_shows_that_it_goes_on() {
+    if !std::path::Path::new("/usr/bin/script").exists() {
+        return skip("no script(1)");
+    }
+    let home = tempfile::tempdir().unwrap();
+    let image = home.path().join("nand");
+    let made = run(&["mkfs", "osd", "--nand", image.to_str().unwrap(), "--size", "32MiB"]);
+    assert!(made.status.success(), "{}", err(&made));
+    let line =
+        format!("(sleep 2; echo x) | {} osd put --nand {} -", env!("CARGO_BIN_EXE_bimetal"), image.display());
+    let mut script = std::process::Command::new("script");
+    let done = script.args(["-qfec", &line, "/dev/null"]).stdin(Stdio::null()).output().unwrap();
+    assert!(out(&done).contains("writing the object"), "{}", out(&done));
+}
+
+#[test]
+fn a_command_line_without_sense_is_told_in_json_too_where_that_was_asked_for() {
+    for (args, code) in [
+        (&["fsck", "--json"][..], 16),
+        (&["fsck", "--json", "--nonsense"], 16),
+        (&["status", "--json", "--nonsense", "/"], 2),
+        (&["top", "--json"], 2),
+    ] {
+        let done =
+            bimetal().args(args).env_remove("BIMETAL_DISK").env_remove("BIMETAL_SSD").output().unwrap();
+        assert_eq!(done.status.code(), Some(code), "{args:?}");
+        let said: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap_or_default();
+        let why = said["error"].as_str().unwrap_or_else(|| panic!("{args:?}: {said}"));
+        assert!(!why.is_empty() && !why.contains('\n'), "{args:?}: {why}");
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let done = bimetal().args(["probe", "--json"]).arg(file.path()).output().unwrap();
+    let said: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!(
+        (&said["type"], &said["device"]),
+        (&serde_json::Value::Null, &file.path().to_str().unwrap().into())
+    );
+    assert_eq!(done.status.code(), Some(1));
+}
+
+#[test]
+fn a_mount_that_is_refused_leaves_no_log_and_none_through_a_link() {
+    let home = tempfile::tempdir().unwrap();
+    let (log, link, old) = (home.path().join("log"), home.path().join("link"), home.path().join("old"));
+    std::os::unix::fs::symlink(&log, &link).unwrap();
+    fs::write(&old, "").unwrap();
+    for path in [&log, &link, &old] {
+        let done = run(&[
+            "mount",
+            "-t",
+            "memfs",
+            "-o",
+            "size=99TiB",
+            "--log",
+            path.to_str().unwrap(),
+            "/nonexistent",
+        ]);
+        assert_eq!(done.status.code(), Some(1), "{}", err(&done));
+        assert!(!log.exists(), "{}", path.display());
+    }
+    assert!(old.exists());
+    let done = run(&["mount", "-t", "memfs", "-o", "sync", "/nonexistent"]);
+    assert!(err(&done).contains("fsync or O_SYNC"), "{}", err(&done));
+}

@@ -237,3 +237,68 @@ fn a_recovery_is_in_the_log_of_the_mount() {
         assert_eq!(said.matches(part).count(), 1, "{part}, once, in\n{said}");
     }
 }
+
+/// `packaging/install.sh` with these variables, whatever becomes of it.
+fn tried(what: &str, root: &Path, variables: &[(&str, &str)]) -> Output {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/install.sh");
+    let mut command = Command::new("sh");
+    command.arg(script).arg(what).env("DESTDIR", root).env("BIMETAL", env!("CARGO_BIN_EXE_bimetal"));
+    command.env("STRIP", "true").env_remove("PREFIX").envs(variables.iter().copied()).output().expect("sh(1)")
+}
+
+fn is_refused(done: &Output, words: &[&str]) {
+    assert!(!done.status.success());
+    for word in words {
+        assert!(err(done).contains(word), "{word} in {}", err(done));
+    }
+}
+
+#[test]
+fn what_another_installation_put_there_is_neither_replaced_nor_removed() {
+    let home = tempfile::tempdir().unwrap();
+    let root = home.path().join("root");
+    let other = [("PREFIX", "/opt/x")];
+    let link = root.join("sbin/mount.bimetal");
+    install("install", &root);
+    let before = files(&root);
+    is_refused(
+        &tried("install", &root, &other),
+        &["sbin/mount.bimetal is there", "nothing was installed", "FORCE=1"],
+    );
+    assert_eq!(files(&root), before);
+    // Taken over, it is the other's.
+    let done = tried("install", &root, &[other[0], ("FORCE", "1")]);
+    assert!(done.status.success(), "{}", err(&done));
+    assert_eq!(fs::read_link(&link).unwrap(), Path::new("/opt/x/bin/bimetal"));
+    let left = install("uninstall", &root);
+    assert!(err(&left).contains("is of another installation by now"), "{}", err(&left));
+    assert_eq!(fs::read_link(&link).unwrap(), Path::new("/opt/x/bin/bimetal"));
+    assert!(!root.join("usr/local/bin/bimetal").exists());
+    assert!(tried("uninstall", &root, &other).status.success());
+    assert!(files(&root).is_empty(), "{:?}", files(&root));
+    // A file of somebody else, and a directory in the place of a file.
+    fs::create_dir_all(root.join("sbin")).unwrap();
+    fs::write(&link, "another's").unwrap();
+    is_refused(&tried("install", &root, &[]), &["sbin/mount.bimetal is there"]);
+    assert_eq!(fs::read(&link).unwrap(), b"another's");
+    fs::remove_file(&link).unwrap();
+    fs::create_dir(&link).unwrap();
+    is_refused(&tried("install", &root, &[("FORCE", "1")]), &["is a directory", "nothing was installed"]);
+    assert!(files(&root).is_empty(), "{:?}", files(&root));
+}
+
+#[test]
+fn a_prefix_that_a_unit_cannot_hold_is_refused_and_what_ends_in_the_middle_can_be_uninstalled() {
+    let home = tempfile::tempdir().unwrap();
+    let root = home.path().join("a root's");
+    for prefix in ["usr", "/opt/a&b", "/opt/a|b", "/opt/a\\b", "/opt/my dir", "/opt/\"x", "/opt/%n"] {
+        is_refused(&tried("install", &root, &[("PREFIX", prefix)]), &[prefix]);
+        assert!(!root.exists(), "{prefix}");
+    }
+    fs::create_dir_all(root.join("usr/local/lib")).unwrap();
+    fs::write(root.join("usr/local/lib/systemd"), "a file").unwrap();
+    is_refused(&tried("install", &root, &[]), &["lib/systemd"]);
+    assert!(files(&root).len() > 10);
+    install("uninstall", &root);
+    assert_eq!(files(&root).into_iter().collect::<Vec<_>>(), ["/usr/local/lib/systemd"]);
+}

@@ -47,3 +47,4 @@ mod served;
 mod ssd;
 mod stack;
 mod trace;
+mod unmounted;

@@ -24,9 +24,13 @@ fn found(device: &Path) -> Value {
     serde_json::from_str(&out(&done)).expect("JSON")
 }
 
-/// It ends with 1, and says nothing.
+/// It ends with 1, and says nothing, or in JSON that there is none of ours.
 fn is_foreign(device: &Path) {
-    for options in [&[][..], &["--json"], &["--udev"]] {
+    let done = probe(&["--json"], device);
+    assert_eq!((done.status.code(), &*err(&done)), (Some(1), ""), "{}", device.display());
+    let said: Value = serde_json::from_str(&out(&done)).expect("JSON");
+    assert_eq!(said, serde_json::json!({ "device": device.to_str(), "type": null }));
+    for options in [&[][..], &["--udev"]] {
         let done = probe(options, device);
         let said = out(&done) + &err(&done);
         assert_eq!((done.status.code(), &*said), (Some(1), ""), "{} {options:?}", device.display());

@@ -11,6 +11,7 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 fn text(path: &Path) -> &str {
     path.to_str().expect("paths of tests are text")
@@ -461,6 +462,76 @@ impl Drop for Unmount {
 }
 
 #[test]
+fn callers_that_say_little_or_nothing_hold_up_nobody_who_asks_for_metrics() {
+    need_fuse!();
+    let mounted = Mounted::memfs("size=32MiB");
+    let (_server, line) = metrics(&["--listen", "127.0.0.1:0", text(mounted.path())]);
+    let address =
+        line.strip_prefix("metrics on http://").and_then(|rest| rest.strip_suffix("/metrics")).unwrap();
+    let _idle: Vec<TcpStream> = (0..5).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let mut slow = TcpStream::connect(address).unwrap();
+    let began = Instant::now();
+    slow.write_all(b"GET /metrics HTTP/1.1\r\nX: ").unwrap();
+    let (_, body) = asked(TcpStream::connect(address).unwrap(), SCRAPE);
+    assert!(body.contains("bimetal_up") && began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    // One byte after the other does not help: the whole request has its time.
+    while slow.write_all(b"a").is_ok() {
+        assert!(began.elapsed() < Duration::from_secs(30), "it is listened to for ever");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+#[test]
+fn a_stopped_server_is_told_to_be_down_and_the_other_mounts_as_they_are() {
+    need_fuse!();
+    let (stopped, other) = (Mounted::memfs("size=32MiB"), Mounted::memfs("size=32MiB"));
+    let places = [text(stopped.path()), text(other.path()), text(other.path())];
+    let (_server, line) = metrics(&[&["--listen", "127.0.0.1:0"], &places[..]].concat());
+    let address =
+        line.strip_prefix("metrics on http://").and_then(|rest| rest.strip_suffix("/metrics")).unwrap();
+    let pid = stopped.status()["front"]["pid"].to_string();
+    let signal = |name: &str| assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+    let ups = || {
+        let (_, body) = asked(TcpStream::connect(address).unwrap(), SCRAPE);
+        places[..2]
+            .iter()
+            .map(|place| parsed(&body)[&format!("bimetal_up{{mount=\"{place}\"}}")])
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(ups(), [1.0, 1.0]);
+    signal("-STOP");
+    let began = Instant::now();
+    let while_stopped = [ups(), ups()];
+    let took = began.elapsed();
+    signal("-CONT");
+    assert_eq!(while_stopped, [[0.0, 1.0], [0.0, 1.0]]);
+    assert!(took < Duration::from_secs(9), "{took:?}");
+    while ups() != [1.0, 1.0] {
+        assert!(began.elapsed() < Duration::from_secs(60));
+    }
+}
+
+#[test]
+fn top_ends_with_its_reader() {
+    need_fuse!();
+    let mounted = Mounted::memfs("size=32MiB");
+    let mut top = bimetal();
+    let top = top.args(["top", "--every", "50ms"]).arg(mounted.path()).stdout(Stdio::piped());
+    let mut top = Running(top.spawn().unwrap());
+    let mut line = String::new();
+    BufReader::new(top.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let began = Instant::now();
+    let ended = loop {
+        match top.0.try_wait().unwrap() {
+            Some(ended) => break ended,
+            None => assert!(began.elapsed() < Duration::from_secs(30), "it goes on without a reader"),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert!(ended.success(), "{ended}");
+}
+
+#[test]
 fn metrics_are_told_on_a_socket_or_to_this_machine_only() {
     need_fuse!();
     let mounted = Mounted::memfs("size=32MiB");
@@ -511,6 +582,9 @@ fn the_board_shows_metrics_that_there_are() {
         let words = expression.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
         let of_ours: Vec<&str> = words.filter(|word| word.starts_with("bimetal_")).collect();
         assert!(!of_ours.is_empty(), "{expression}");
+        // Hosts may have mounts on equal paths, and each part of it shows the mounts that are chosen.
+        assert!(!expression.contains("by (mount") && !expression.contains("on (mount"), "{expression}");
+        assert_eq!(expression.matches("mount=~\"$mount\"").count(), of_ours.len(), "{expression}");
         for name in of_ours {
             assert!(names.contains(name), "{name} of {expression} is told by no mount: {names:?}");
             used.insert(name.to_string());

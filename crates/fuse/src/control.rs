@@ -66,9 +66,9 @@ impl Control {
         room: u32,
     ) -> Result<Vec<u8>> {
         let Some(name) = control_name(name) else { return fs.getxattr(ino, name) };
-        if let Some(number) = name.strip_prefix(FAREWELL).filter(|_| ino == fs.root()) {
+        if let Some(socket) = name.strip_prefix(FAREWELL).filter(|_| ino == fs.root()) {
             return match self.is_master(req) {
-                true => self.farewell.wait(req.pid(), number),
+                true => self.farewell.wait(socket),
                 false => Err(Error::NotPermitted),
             };
         }

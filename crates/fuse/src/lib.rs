@@ -129,7 +129,7 @@ impl Place {
             |most| Workers::new(most, WORKER_PATIENCE, counts.clone(), bimetal_base::runtime::live());
         let (workers, seekers) = (threads(WORKERS_MAX), threads(1));
         let fs: Arc<dyn FileSystem> = Arc::new(Recorded::new(fs));
-        let farewell = Arc::new(Farewell::default());
+        let farewell = Farewell::new(&fs, self.unmounter.clone());
         let served = Served { fs: fs.clone(), devices, counts, workers, seekers, farewell: farewell.clone() };
         match start(served, device, &self.options) {
             Ok(server) => {
@@ -212,13 +212,14 @@ impl Mount {
             // Nobody answers any more: an empty directory says so sooner than one that hangs.
             let _ = self.unmounter.unmount(Unmount::Lazily);
         }
+        self.farewell.ends();
         let shut = self.fs.shutdown();
         let served = served.map_err(|why| Error::io(format!("serving {}", self.mountpoint().display()), why));
         let ended = served.and(shut);
         if let Err(why) = &ended {
             tracing::error!("unmounting {}: {why}", self.mountpoint().display());
         }
-        self.farewell.say(&*self.fs, &ended);
+        self.farewell.say(&ended);
         ended
     }
 }

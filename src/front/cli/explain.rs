@@ -52,11 +52,18 @@ impl Explain {
         }
         if let Value::Object(fields) = &mut all {
             fields.remove("next_bytes");
-            fields.insert("path".into(), shown(self.path.as_os_str().as_bytes()).into());
         }
+        let name = |all: &mut Value, key: &str, path: &Path| {
+            let bytes = path.as_os_str().as_bytes();
+            if self.json { super::set_name(all, key, bytes) } else { all[key] = shown(bytes).into() }
+        };
+        name(&mut all, "path", &self.path);
         for rule in ["section_rule", "durability_rule"] {
             if let Some(inode) = all[rule].as_u64() {
-                all[format!("{rule}_of")] = directory(&self.path, inode).into();
+                match directory(&self.path, inode) {
+                    Some(path) => name(&mut all, &format!("{rule}_of"), &path),
+                    None => all[format!("{rule}_of")] = format!("the directory with inode {inode}").into(),
+                }
             }
         }
         match self.json {
@@ -81,16 +88,15 @@ fn ask(path: &Path, name: &str) -> Result<Value> {
     }
 }
 
-/// The path of the directory above `path` (or `path` itself) that has an inode number; the number where none has: the file is
-/// reached through another directory.
-fn directory(path: &Path, inode: u64) -> String {
-    let number = || format!("the directory with inode {inode}");
-    let Ok(path) = path.canonicalize() else { return number() };
+/// The path of the directory above `path` (or `path` itself) that has an inode number; none where the file is reached through
+/// another directory.
+fn directory(path: &Path, inode: u64) -> Option<PathBuf> {
+    let path = path.canonicalize().ok()?;
     let is_it = |dir: &&Path| {
         let found = dir.symlink_metadata().map(|found| found.ino());
         found.is_ok_and(|found| found == inode || ROOTS.contains(&found) && ROOTS.contains(&inode))
     };
-    path.ancestors().find(is_it).map_or_else(number, |dir| shown(dir.as_os_str().as_bytes()))
+    path.ancestors().find(is_it).map(Path::to_path_buf)
 }
 
 /// One line of what holds, then a line for each stretch.

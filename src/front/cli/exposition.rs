@@ -299,7 +299,7 @@ impl Families {
 }
 
 /// What the looks at mounts say, one that did not answer included.
-pub(super) fn exposition(looks: Vec<(&Path, Option<Look>)>) -> String {
+pub(super) fn exposition(looks: Vec<(&Path, Option<&Look>)>) -> String {
     let mut families = Families::default();
     for (place, look) in &looks {
         let labels = vec![("mount", shown(place.as_os_str().as_bytes()))];

@@ -4,8 +4,8 @@
 //! not be checked, 16 the command line makes no sense.
 
 use super::progress::Progress;
-use crate::Result;
 use crate::front::kinds::volume::{self, CheckOptions, CheckReport, VolumeArgs};
+use crate::{Error, Result};
 use clap::Args;
 use serde_json::json;
 use std::process::ExitCode;
@@ -60,6 +60,7 @@ impl Fsck {
     pub fn run(&self) -> Result<ExitCode> {
         if let Err(why) = self.volume.check_named() {
             super::complain(&why);
+            self.tell(&why);
             return Ok(ExitCode::from(SENSELESS));
         }
         let progress = Progress::spinner("checking");
@@ -70,10 +71,7 @@ impl Fsck {
             Ok(report) => report,
             Err(why) => {
                 super::complain(&why);
-                if self.json {
-                    // The code says that it failed.
-                    let _ = super::say(&super::as_line(&json!({ "error": why.to_string() })));
-                }
+                self.tell(&why);
                 return Ok(ExitCode::from(NOT_CHECKED));
             }
         };
@@ -105,6 +103,14 @@ impl Fsck {
             }
         };
         Ok(ExitCode::from(found | untold))
+    }
+
+    /// Why it was not checked, as JSON where that was asked for.
+    fn tell(&self, why: &Error) {
+        if self.json {
+            // The code says that it failed.
+            let _ = super::say(&super::as_line(&json!({ "error": why.to_string() })));
+        }
     }
 }
 

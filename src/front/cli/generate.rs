@@ -111,10 +111,19 @@ pub(super) struct Completions {
     shell: Shell,
 }
 
+/// How clap_complete completes the names of files, one word for each blank in them.
+const SPLIT_NAMES: &str = r#"COMPREPLY=($(compgen -f "${cur}"))"#;
+
 impl Completions {
     pub fn run(&self, command: &mut Command) -> Result<ExitCode> {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, command, "bimetal", &mut script);
+        if self.shell == Shell::Bash {
+            // A name is one word, whatever is in it, and is quoted as one.
+            let whole =
+                r#"mapfile -t COMPREPLY < <(compgen -f -- "${cur}"); compopt -o filenames 2>/dev/null"#;
+            script = String::from_utf8_lossy(&script).replace(SPLIT_NAMES, whole).into_bytes();
+        }
         super::said(io::Write::write_all(&mut io::stdout(), &script))?;
         Ok(ExitCode::SUCCESS)
     }

@@ -15,10 +15,41 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Options that are for mount(8), fstab(5) and systemd, not for us, or mean what is done anyway.
-const NOT_OURS: [&str; 15] = [
-    "defaults", "auto", "noauto", "user", "nouser", "users", "owner", "noowner", "group", "nogroup",
-    "nofail", "_netdev", "_rnetdev", "async", "comment",
+const NOT_OURS: [&str; 30] = [
+    "defaults",
+    "auto",
+    "noauto",
+    "user",
+    "nouser",
+    "users",
+    "owner",
+    "noowner",
+    "group",
+    "nogroup",
+    "nofail",
+    "_netdev",
+    "_rnetdev",
+    "async",
+    "comment",
+    "silent",
+    "loud",
+    "lazytime",
+    "nolazytime",
+    "iversion",
+    "noiversion",
+    "nomand",
+    "atime",
+    "diratime",
+    "norelatime",
+    "nostrictatime",
+    "loop",
+    "uhelper",
+    "helper",
+    "nodirsync",
 ];
+
+/// What a mount that fails ends with, for mount(8); a command line without sense is its 1.
+pub(super) const FAILED: u8 = 32;
 
 /// Names for devices that do not change, and where udev has them.
 const TAGS: [(&str, &str); 5] = [
@@ -38,6 +69,14 @@ pub(super) enum Called {
     Idle,
     /// `mount -o remount` of a directory, with these options.
     Remount(OsString, Vec<OsString>),
+    /// Nothing, as the line has a flag that says nothing here: what is to be said, and the exit code.
+    Senseless(String, u8),
+}
+
+/// Whether the command was called to mount, by mount(8).
+pub(super) fn mounts(args: &[OsString]) -> bool {
+    let called = args.first().and_then(|called| Path::new(called).file_name());
+    called.is_some_and(|called| called == "mount.bimetal" || called == "mount.fuse.bimetal")
 }
 
 /// What `bimetal` would have been called with; `None` if the command was called by its own name.
@@ -52,58 +91,110 @@ pub(super) fn translate(args: &[OsString]) -> Option<Called> {
     match called {
         "mount.bimetal" | "mount.fuse.bimetal" => Some(mount(rest)),
         "umount.bimetal" | "umount.fuse.bimetal" => Some(umount(rest)),
-        "fsck.bimetal" => Some(fsck(rest, ssd_in_fstab)),
+        "fsck.bimetal" | "fsck.fuse.bimetal" => Some(fsck(rest, ssd_in_fstab)),
         _ => None,
     }
 }
 
-/// What a helper is told. `-o`, `-t` and `-N` have a value, which is of interest for `-o` only.
+/// What a helper is told. `-o`, `-t` and `-N` have a value, in the same word or the next; it is of interest for `-o` only.
 struct Told {
-    flags: Vec<OsString>,
+    flags: Vec<u8>,
+    /// Flags of several letters, whole.
+    long: Vec<String>,
     options: Vec<OsString>,
     places: Vec<OsString>,
 }
 
 impl Told {
-    fn of(args: &[OsString]) -> Told {
-        let mut told = Told { flags: Vec::new(), options: Vec::new(), places: Vec::new() };
+    /// Reads a line of flags of one letter, alone or in groups, of which these are known, and of long ones, of which those are.
+    ///
+    /// # Errors
+    /// The first flag that is not known, or has no value.
+    fn of(args: &[OsString], known: &[u8], long: &[&str]) -> Result<Told, String> {
+        let mut told = Told { flags: Vec::new(), long: Vec::new(), options: Vec::new(), places: Vec::new() };
         let mut rest = args.iter();
         while let Some(arg) = rest.next() {
-            match arg.as_bytes() {
-                b"-o" => told.options.extend(rest.next().into_iter().flat_map(|list| split(list))),
-                b"-t" | b"-N" => drop(rest.next()),
-                [b'-', _, ..] => told.flags.push(arg.clone()),
-                _ => told.places.push(arg.clone()),
+            let letters = match arg.as_bytes() {
+                b"--" => {
+                    told.places.extend(rest.cloned());
+                    break;
+                }
+                [b'-', b'-', ..] => match arg.to_str().filter(|flag| long.contains(flag)) {
+                    Some(flag) => {
+                        told.long.push(flag.to_string());
+                        continue;
+                    }
+                    None => return Err(arg.display().to_string()),
+                },
+                [b'-', letters @ ..] if !letters.is_empty() => letters,
+                _ => {
+                    told.places.push(arg.clone());
+                    continue;
+                }
+            };
+            for (at, letter) in letters.iter().enumerate() {
+                let named = || format!("-{}", char::from(*letter));
+                match letter {
+                    b'o' | b't' | b'N' | b'C' if known.contains(letter) => {
+                        let within =
+                            Some(OsStr::from_bytes(&letters[at + 1..])).filter(|value| !value.is_empty());
+                        let value = within.or_else(|| rest.next().map(OsString::as_os_str));
+                        let value = value.ok_or_else(|| format!("{}, which needs a value,", named()))?;
+                        if *letter == b'o' {
+                            told.options.extend(split(value));
+                        }
+                        break;
+                    }
+                    letter if known.contains(letter) => told.flags.push(*letter),
+                    _ => return Err(named()),
+                }
             }
         }
-        told
+        Ok(told)
     }
 
-    /// Whether a flag of one letter is among them, alone or in a group.
     fn has(&self, letter: u8) -> bool {
-        self.flags.iter().any(|flag| flag.as_bytes()[1..].contains(&letter))
+        self.flags.contains(&letter)
     }
 }
 
+/// That a helper does not know a flag.
+fn senseless(helper: &str, flag: &str, code: u8) -> Called {
+    Called::Senseless(
+        format!("{helper}: it has no flag {flag}; nothing was done; see: {helper} --help"),
+        code,
+    )
+}
+
 fn mount(args: &[OsString]) -> Called {
-    let told = Told::of(args);
+    let told = match Told::of(args, b"sfnvrwotN", &[]) {
+        Ok(told) => told,
+        Err(flag) => return senseless("mount.bimetal", &flag, 1),
+    };
     if told.has(b'f') {
         return Called::Idle;
     }
-    if let (Some(place), true) = (told.places.get(1), told.options.iter().any(|option| option == "remount")) {
-        return Called::Remount(place.clone(), told.options);
+    let is_sloppy = told.has(b's');
+    let mut options = told.options;
+    // The one that allows less counts.
+    for (flag, option) in [(b'w', "rw"), (b'r', "ro")] {
+        options.extend(told.flags.contains(&flag).then(|| option.into()));
+    }
+    if let (Some(place), true) = (told.places.get(1), options.iter().any(|option| option == "remount")) {
+        return Called::Remount(place.clone(), options);
     }
     let mut line = words("bimetal mount");
+    line.extend(is_sloppy.then(|| "--sloppy".into()));
     if let Some(disk) = told.places.first() {
         // mount(8) knows by the source what is mounted already.
         line.extend(["--disk".into(), device(disk), "-o".into(), joined("fsname=", disk)]);
     }
     line.extend(told.places.into_iter().skip(1));
-    for option in told.options {
+    for option in options {
         let bytes = option.as_bytes();
         match (bytes.strip_prefix(b"ssd="), bytes.strip_prefix(b"log=")) {
-            (Some(ssd), _) => line.extend(["--ssd".into(), device(OsStr::from_bytes(ssd))]),
-            (_, Some(log)) => line.extend(["--log".into(), OsStr::from_bytes(log).into()]),
+            (Some(ssd), _) => line.extend(["--ssd".into(), device(unquoted(ssd))]),
+            (_, Some(log)) => line.extend(["--log".into(), unquoted(log).into()]),
             _ => line.extend(["-o".into(), option]),
         }
     }
@@ -111,7 +202,10 @@ fn mount(args: &[OsString]) -> Called {
 }
 
 fn umount(args: &[OsString]) -> Called {
-    let told = Told::of(args);
+    let told = match Told::of(args, b"flnrvtN", &[]) {
+        Ok(told) => told,
+        Err(flag) => return senseless("umount.bimetal", &flag, 1),
+    };
     let mut line = words("bimetal umount");
     line.extend(told.has(b'l').then(|| "--lazy".into()));
     line.extend(told.places);
@@ -120,15 +214,18 @@ fn umount(args: &[OsString]) -> Called {
 
 /// `ssd_of` tells what a disk half's own line of fstab has as `ssd=`.
 fn fsck(args: &[OsString], ssd_of: impl Fn(&OsStr) -> Option<OsString>) -> Called {
-    let mut told = Told::of(args);
-    // The number that comes with it is where fsck(8) wants to be told how far it is.
-    told.flags.retain(|flag| !flag.as_bytes().starts_with(b"-C"));
+    // -C has the number of where fsck(8) wants to be told how far it is; -f is what is done anyway.
+    let told = match Told::of(args, b"apnyfvVCt", &["--json", "--deep", "--yes", "--dry-run"]) {
+        Ok(told) => told,
+        Err(flag) => return senseless("fsck.bimetal", &flag, super::fsck::SENSELESS),
+    };
     let mut line = words("bimetal fsck");
     if told.has(b'n') {
         line.push("-n".into());
     } else if told.has(b'y') {
         line.push("--yes".into());
     }
+    line.extend(told.long.iter().map(OsString::from));
     for disk in &told.places {
         line.extend(["--disk".into(), device(disk)]);
         line.extend(ssd_of(disk).into_iter().flat_map(|ssd| ["--ssd".into(), device(&ssd)]));
@@ -152,7 +249,7 @@ fn ssd_in_fstab(disk: &OsStr) -> Option<OsString> {
     let options = found.split(|byte| *byte == b'\n').next()?;
     split(OsStr::from_bytes(options)).into_iter().find_map(|option| {
         let ssd = option.as_bytes().strip_prefix(b"ssd=")?;
-        Some(OsString::from_vec(ssd.to_vec()))
+        Some(unquoted(ssd).to_owned())
     })
 }
 
@@ -163,17 +260,41 @@ fn split(list: &OsStr) -> Vec<OsString> {
         let is_of_others = NOT_OURS.iter().any(|other| other.as_bytes() == name);
         !name.is_empty() && !is_of_others && !name.starts_with(b"x-") && !name.starts_with(b"X-")
     };
-    let options = list.as_bytes().split(|byte| *byte == b',').filter(ours);
+    // A value in quotes may have commas.
+    let mut is_quoted = false;
+    let ends = |byte: &u8| {
+        is_quoted ^= *byte == b'"';
+        *byte == b',' && !is_quoted
+    };
+    let options = list.as_bytes().split(ends).filter(ours);
     options.map(|option| OsStr::from_bytes(option).to_owned()).collect()
 }
 
 /// The path of a device that is named by a tag, as in fstab(5), or by its path.
 fn device(name: &OsStr) -> OsString {
     let tagged = TAGS.iter().find_map(|(tag, dir)| {
-        let value = name.as_bytes().strip_prefix(tag.as_bytes())?;
-        Some(Path::new(dir).join(OsStr::from_bytes(value)).into_os_string())
+        let value = unquoted(name.as_bytes().strip_prefix(tag.as_bytes())?);
+        Some(Path::new(dir).join(as_link(value)).into_os_string())
     });
     tagged.unwrap_or_else(|| name.to_owned())
+}
+
+/// How udev names the link of a label: what is no letter, number or one of a few signs is written by its number.
+fn as_link(label: &OsStr) -> OsString {
+    let mut link = Vec::new();
+    for byte in label.as_bytes() {
+        match byte.is_ascii_alphanumeric() || b"#+-.:=@_".contains(byte) || !byte.is_ascii() {
+            true => link.push(*byte),
+            false => link.extend(format!("\\x{byte:02x}").into_bytes()),
+        }
+    }
+    OsString::from_vec(link)
+}
+
+/// A value without the quotes around it.
+fn unquoted(value: &[u8]) -> &OsStr {
+    let within = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\""));
+    OsStr::from_bytes(within.unwrap_or(value))
 }
 
 fn joined(front: &str, name: &OsStr) -> OsString {
@@ -202,7 +323,7 @@ mod tests {
         );
         same(
             "mount.fuse.bimetal /dev/sda1 /data -s -o ssd=PARTUUID=12-3,lag=5s,64MiB,log=/var/log/b -t fuse.bimetal",
-            "bimetal mount --disk /dev/sda1 -o fsname=/dev/sda1 /data --ssd /dev/disk/by-partuuid/12-3 -o lag=5s -o 64MiB \
+            "bimetal mount --sloppy --disk /dev/sda1 -o fsname=/dev/sda1 /data --ssd /dev/disk/by-partuuid/12-3 -o lag=5s -o 64MiB \
              --log /var/log/b",
         );
         assert_eq!(translate(&words("mount.bimetal /dev/sda1 /data -f -o rw")), Some(Called::Idle));
@@ -224,11 +345,46 @@ mod tests {
         let ssd_of = |disk: &OsStr| (disk == "/dev/sda1").then(|| "UUID=ab".into());
         let line = |given: &str| match fsck(&words(given), ssd_of) {
             Called::As(line) => line,
-            Called::Idle | Called::Remount(..) => Vec::new(),
+            Called::Idle | Called::Remount(..) | Called::Senseless(..) => Vec::new(),
         };
         let both = "bimetal fsck --disk /dev/sda1 --ssd /dev/disk/by-uuid/ab";
         assert_eq!(line("-a -C7 /dev/sda1"), words(both));
         assert_eq!(line("-n /dev/sdb"), words("bimetal fsck -n --disk /dev/sdb"));
         assert_eq!(line("-y /dev/sdb"), words("bimetal fsck --yes --disk /dev/sdb"));
+    }
+
+    #[test]
+    fn flags_are_read_as_getopt_reads_them_and_those_that_are_not_known_are_refused() {
+        same(
+            "mount.bimetal d /data -ossd=S,fsname=x",
+            "bimetal mount --disk d -o fsname=d /data --ssd S -o fsname=x",
+        );
+        same("mount.bimetal -r d /data -o ssd=S", "bimetal mount --disk d -o fsname=d /data --ssd S -o ro");
+        same("mount.bimetal -nvrtbimetal d /data", "bimetal mount --disk d -o fsname=d /data -o ro");
+        same("fsck.fuse.bimetal -C 0 --json --deep -fy d", "bimetal fsck --yes --json --deep --disk d");
+        for (line, flag, code) in [
+            ("mount.bimetal --verify d /data", "--verify", 1),
+            ("mount.bimetal -x d /data", "-x", 1),
+            ("mount.bimetal d /data -o", "-o", 1),
+            ("umount.bimetal -q /data", "-q", 1),
+            ("fsck.bimetal -Z d", "-Z", 16),
+        ] {
+            let Some(Called::Senseless(said, ended)) = translate(&words(line)) else { panic!("{line}") };
+            assert!(said.contains(flag) && ended == code, "{line}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_comma_in_quotes_and_a_blank_in_a_label_are_part_of_the_value() {
+        same(
+            "mount.bimetal d /m -o ssd=\"/a,b\",rw",
+            "bimetal mount --disk d -o fsname=d /m --ssd /a,b -o rw",
+        );
+        let label = device(OsStr::new("PARTLABEL=my ssd/1é"));
+        assert_eq!(label, r"/dev/disk/by-partlabel/my\x20ssd\x2f1é");
+        for option in ["silent", "lazytime", "iversion", "atime", "diratime", "norelatime", "nomand", "loop"]
+        {
+            assert!(split(OsStr::new(option)).is_empty(), "{option}");
+        }
     }
 }

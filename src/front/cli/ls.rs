@@ -183,7 +183,6 @@ impl Ls {
 
 fn as_json(path: &[u8], attr: &Attr, target: Option<Vec<u8>>) -> Value {
     let mut line = json!({
-        "path": String::from_utf8_lossy(path),
         "ino": attr.ino.0,
         "kind": format!("{:?}", attr.kind).to_lowercase(),
         "mode": format!("{:04o}", attr.perm),
@@ -193,13 +192,11 @@ fn as_json(path: &[u8], attr: &Attr, target: Option<Vec<u8>>) -> Value {
         "size": attr.size,
         "blocks_512": attr.blocks,
         "mtime": show_time(attr.mtime),
-        "target": target.as_deref().map(String::from_utf8_lossy),
+        "target": null,
     });
-    // What JSON's text cannot hold is there by its bytes, too.
-    for (key, bytes) in [("path_hex", Some(path)), ("target_hex", target.as_deref())] {
-        if let Some(bytes) = bytes.filter(|bytes| str::from_utf8(bytes).is_err()) {
-            line[key] = bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into();
-        }
+    super::set_name(&mut line, "path", path);
+    if let Some(target) = target {
+        super::set_name(&mut line, "target", &target);
     }
     line
 }

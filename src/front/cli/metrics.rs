@@ -1,30 +1,36 @@
 //! `bimetal metrics`: what mounts say of themselves, for Prometheus, over HTTP on a loopback address or a unix socket.
 //!
-//! Each request asks each mount anew, one request at a time: a caller that neither asks nor listens is left after
-//! [`PATIENCE`]. Only GET and HEAD of `/metrics` and `/` are answered, and nothing of a request is kept.
+//! Each request asks each mount anew, all at once; of one that does not answer within [`PATIENCE`] it is told that it does not.
+//! Each caller has a thread of its own, and [`PATIENCE`] to ask and to listen; there are no more than [`CALLERS_MAX`] at a time. Only GET and HEAD of `/metrics` and `/` are answered, and nothing of a request is kept.
 
 use super::exposition::exposition;
 use super::sample::Look;
 use crate::front::{live, signals};
 use crate::{Error, Result};
 use clap::Args;
+use parking_lot::{Condvar, Mutex};
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 const EXAMPLES: &str = "\
 Examples:
   bimetal metrics /mnt                                 http://127.0.0.1:9750/metrics, until Ctrl-C
   bimetal metrics --listen '[::1]:9751' /mnt /data
   bimetal metrics --socket /tmp/bimetal.sock /mnt      curl --unix-socket /tmp/bimetal.sock http://x/metrics
-  bimetal metrics --once /mnt > /var/lib/prometheus/node-exporter/bimetal.prom
+  bimetal metrics --once /mnt > bimetal.new && mv bimetal.new /var/lib/prometheus/node-exporter/bimetal.prom
 Only this machine is answered: addresses that others reach are refused. A board for Grafana is in
 packaging/grafana, and where the documents are installed.";
 
-/// Who takes longer to ask, or to take an answer, gets none.
+/// Who takes longer to ask, or to take an answer, gets none; a mount that takes longer is told to be down.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Callers that are listened to at a time; more are turned away.
+const CALLERS_MAX: usize = 64;
 /// The longest head of a request.
 const HEAD_MAX: usize = 8 << 10;
 /// Prometheus' text format.
@@ -50,28 +56,102 @@ pub(super) struct Metrics {
 
 impl Metrics {
     pub fn run(&self) -> Result<ExitCode> {
-        // What is no mount now is a mistake; what is none later is told as such.
-        let looks = self.mountpoints.iter().map(|place| Look::at(place)).collect::<Result<Vec<Look>>>()?;
-        let places = whole(&self.mountpoints)?;
+        let mounts: Arc<[Arc<Asked>]> = whole(&self.mountpoints)?.into_iter().map(Asked::new).collect();
+        // What is no mount now is a mistake; what is none later, or does not answer, is told as such.
+        let looks = looks(&mounts);
+        if let Some(Err(why)) = looks.iter().flatten().map(|look| &**look).find(|look| look.is_err()) {
+            return Err(Error::invalid(why.to_string()));
+        }
         if self.once {
-            let of = places.iter().map(PathBuf::as_path).zip(looks.into_iter().map(Some)).collect();
-            super::say(exposition(of).trim_end())?;
+            super::say(told(&mounts, &looks).trim_end())?;
             return Ok(ExitCode::SUCCESS);
         }
         match &self.socket {
-            Some(socket) => on_socket(socket, &places),
-            None => on_address(self.listen, &places),
+            Some(socket) => on_socket(socket, &mounts),
+            None => on_address(self.listen, &mounts),
         }
     }
 }
 
-/// Absolute paths without links: a mount has the same label wherever the command was started.
-fn whole(places: &[PathBuf]) -> Result<Vec<PathBuf>> {
-    let whole = |place: &PathBuf| place.canonicalize().map_err(|why| Error::io(place.display(), why));
-    places.iter().map(whole).collect()
+/// A mount that is asked, again and again: by one thread at a time, however often its server does not answer.
+struct Asked {
+    place: PathBuf,
+    now: Mutex<Now>,
+    answered: Condvar,
 }
 
-fn on_socket(socket: &Path, places: &[PathBuf]) -> Result<ExitCode> {
+#[derive(Default)]
+struct Now {
+    is_asked: bool,
+    answers: u64,
+    last: Option<Arc<Result<Look>>>,
+}
+
+impl Asked {
+    fn new(place: PathBuf) -> Arc<Asked> {
+        Arc::new(Asked { place, now: Mutex::default(), answered: Condvar::new() })
+    }
+
+    /// Asks, unless it is being asked already; how many answers there were before.
+    fn ask(self: &Arc<Self>) -> u64 {
+        let mut now = self.now.lock();
+        if !now.is_asked {
+            let mount = self.clone();
+            let ask = move || {
+                let look = Look::at(&mount.place);
+                let mut now = mount.now.lock();
+                (now.last, now.is_asked) = (Some(Arc::new(look)), false);
+                now.answers += 1;
+                mount.answered.notify_all();
+            };
+            now.is_asked = thread::Builder::new().name("ask".into()).spawn(ask).is_ok();
+        }
+        now.answers
+    }
+
+    /// The next answer, if it comes in time.
+    fn answer(&self, before: u64, until: Instant) -> Option<Arc<Result<Look>>> {
+        let mut now = self.now.lock();
+        while now.answers == before {
+            if self.answered.wait_until(&mut now, until).timed_out() {
+                return None;
+            }
+        }
+        now.last.clone()
+    }
+}
+
+/// Asks all mounts at once; those that do not answer in time are none.
+fn looks(mounts: &[Arc<Asked>]) -> Vec<Option<Arc<Result<Look>>>> {
+    let until = Instant::now() + PATIENCE;
+    let asked: Vec<u64> = mounts.iter().map(Asked::ask).collect();
+    mounts.iter().zip(asked).map(|(mount, before)| mount.answer(before, until)).collect()
+}
+
+fn told(mounts: &[Arc<Asked>], looks: &[Option<Arc<Result<Look>>>]) -> String {
+    let all = mounts.iter().zip(looks).map(|(mount, found)| {
+        let found = found.as_deref().and_then(|found| found.as_ref().ok());
+        (mount.place.as_path(), found)
+    });
+    exposition(all.collect())
+}
+
+/// Absolute paths without links, each once: a mount has the same label wherever the command was started.
+fn whole(places: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut all: Vec<PathBuf> = Vec::new();
+    for place in places {
+        let whole = place.canonicalize().map_err(|why| match why.raw_os_error() {
+            Some(libc::ENOTCONN) => super::status::dead(place),
+            _ => Error::io(place.display(), why),
+        })?;
+        if !all.contains(&whole) {
+            all.push(whole);
+        }
+    }
+    Ok(all)
+}
+
+fn on_socket(socket: &Path, mounts: &Arc<[Arc<Asked>]>) -> Result<ExitCode> {
     let signals = signals::hold()?;
     let listener = live::listen(socket, socket)?;
     let (bound, place) = (live::identity(socket), socket.to_path_buf());
@@ -80,18 +160,11 @@ fn on_socket(socket: &Path, places: &[PathBuf]) -> Result<ExitCode> {
         std::process::exit(0);
     })?;
     super::say(&format!("metrics on {}", super::place(socket)))?;
-    for stream in listener.incoming() {
-        // Who has gone is not answered.
-        let _ = stream.and_then(|mut stream| {
-            stream.set_read_timeout(Some(PATIENCE))?;
-            stream.set_write_timeout(Some(PATIENCE))?;
-            answer(&mut stream, places)
-        });
-    }
+    answer_all(listener.incoming(), mounts);
     Ok(ExitCode::SUCCESS)
 }
 
-fn on_address(address: SocketAddr, places: &[PathBuf]) -> Result<ExitCode> {
+fn on_address(address: SocketAddr, mounts: &Arc<[Arc<Asked>]>) -> Result<ExitCode> {
     if !address.ip().is_loopback() {
         return Err(Error::invalid(format!(
             "--listen {address}: other machines reach this address, and nobody is asked who they are; listen on a loopback \
@@ -101,20 +174,84 @@ fn on_address(address: SocketAddr, places: &[PathBuf]) -> Result<ExitCode> {
     let failed = |why| Error::io(format!("--listen {address}"), why);
     let listener = TcpListener::bind(address).map_err(failed)?;
     super::say(&format!("metrics on http://{}/metrics", listener.local_addr().map_err(failed)?))?;
-    for stream in listener.incoming() {
-        let _ = stream.and_then(|mut stream| {
-            stream.set_read_timeout(Some(PATIENCE))?;
-            stream.set_write_timeout(Some(PATIENCE))?;
-            answer(&mut stream, places)
-        });
-    }
+    answer_all(listener.incoming(), mounts);
     Ok(ExitCode::SUCCESS)
 }
 
-fn answer(stream: &mut (impl Read + Write), places: &[PathBuf]) -> io::Result<()> {
-    let head = read_head(stream)?;
-    let now = || exposition(places.iter().map(|place| (place.as_path(), Look::at(place).ok())).collect());
-    stream.write_all(&answer_to(&head, now))
+/// A connection that waits for its other end no longer than it is told.
+trait Patient: Read + Write + Send + 'static {
+    /// How long the next read and write wait at most.
+    fn wait_for(&self, time: Duration) -> io::Result<()>;
+}
+
+impl Patient for TcpStream {
+    fn wait_for(&self, time: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(time)).and_then(|()| self.set_write_timeout(Some(time)))
+    }
+}
+
+impl Patient for UnixStream {
+    fn wait_for(&self, time: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(time)).and_then(|()| self.set_write_timeout(Some(time)))
+    }
+}
+
+/// A connection up to a moment, however little comes or goes at a time.
+struct Until<S>(S, Instant);
+
+impl<S: Patient> Until<S> {
+    fn hurry(&self) -> io::Result<()> {
+        let left = self.1.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { self.0.wait_for(left) }
+    }
+}
+
+impl<S: Patient> Read for Until<S> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.hurry()?;
+        self.0.read(into)
+    }
+}
+
+impl<S: Patient> Write for Until<S> {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        self.hurry()?;
+        self.0.write(from)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// Answers each caller in a thread of its own. Who has gone is not answered.
+fn answer_all<S: Patient>(callers: impl Iterator<Item = io::Result<S>>, mounts: &Arc<[Arc<Asked>]>) {
+    let present = Arc::new(());
+    for stream in callers {
+        let Ok(stream) = stream else {
+            // Such as no descriptor left: it comes again at once.
+            thread::sleep(Duration::from_millis(10));
+            continue;
+        };
+        if Arc::strong_count(&present) > CALLERS_MAX {
+            continue;
+        }
+        let (here, mounts) = (present.clone(), mounts.clone());
+        let answer = move || {
+            let _ = answer(stream, &mounts);
+            drop(here);
+        };
+        // Who finds no thread has to come again.
+        let _ = thread::Builder::new().name("answer".into()).spawn(answer);
+    }
+}
+
+fn answer(stream: impl Patient, mounts: &[Arc<Asked>]) -> io::Result<()> {
+    let mut stream = Until(stream, Instant::now() + PATIENCE);
+    let head = read_head(&mut stream)?;
+    let answer = answer_to(&head, || told(mounts, &looks(mounts)));
+    stream.1 = Instant::now() + PATIENCE;
+    stream.write_all(&answer)
 }
 
 /// The head of a request, up to the empty line; what comes after [`HEAD_MAX`] is not read.

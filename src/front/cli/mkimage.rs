@@ -1,5 +1,6 @@
 //! `bimetal mkimage`: images of a NAND part and its NVRAM made of a directory, for boards to be flashed with.
 
+use super::progress::Progress;
 use crate::Result;
 use crate::front::kinds::cmfs::CmfsArgs;
 use crate::front::signals;
@@ -58,7 +59,10 @@ impl Mkimage {
                 let _ = std::fs::remove_file(path);
             }
         })?;
-        let made = mkimage::make(&plan, &contents)?;
+        let progress = Progress::spinner("making the image");
+        let made = mkimage::make(&plan, &contents);
+        progress.done();
+        let made = made?;
         let (used, all) = made.pages;
         super::say(&format!(
             "{} names and {} of files in {used} of {all} pages, {} of {} of NVRAM; mount it with:\n  {}",

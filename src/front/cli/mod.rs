@@ -106,13 +106,23 @@ enum Verb {
 /// Runs the command line this process was started with.
 pub fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
+    // mount(8) knows both ways to fail by other numbers.
+    let (failed, senseless) = if helper::mounts(&args) {
+        (ExitCode::from(helper::FAILED), Some(1))
+    } else {
+        (ExitCode::FAILURE, None)
+    };
     let args = match helper::translate(&args) {
         None => args,
         Some(Called::As(line)) => line,
         Some(Called::Idle) => return ExitCode::SUCCESS,
         Some(Called::Remount(place, options)) => {
             messages::begin();
-            return ended(remount::remount(Path::new(&place), &options));
+            return ended(remount::remount(Path::new(&place), &options), failed);
+        }
+        Some(Called::Senseless(why, code)) => {
+            complain(&why);
+            return ExitCode::from(code);
         }
     };
     let mut command = named::command_for(Cli::command(), &args);
@@ -123,10 +133,19 @@ pub fn main() -> ExitCode {
     let (cli, is_json) = match parsed {
         Ok(parsed) => parsed,
         // fsck(8) knows this one by another number.
-        Err(why) if why.use_stderr() && args.get(1).is_some_and(|verb| verb == "fsck") => {
+        Err(why) if why.use_stderr() => {
             // Where standard error is closed, nobody listens.
             let _ = why.print();
-            return ExitCode::from(fsck::SENSELESS);
+            if args.iter().skip(1).take_while(|arg| *arg != "--").any(|arg| arg == "--json") {
+                // What clap writes for people ends with where there is more.
+                let text = why.render().to_string();
+                let text = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ");
+                let words: Vec<&str> = text.split_whitespace().collect();
+                let _ = say(&as_line(&json!({ "error": words.join(" ") })));
+            }
+            let is_fsck = args.get(1).is_some_and(|verb| verb == "fsck");
+            let code = if is_fsck { Some(fsck::SENSELESS) } else { senseless };
+            return ExitCode::from(code.unwrap_or(2));
         }
         Err(why) => why.exit(),
     };
@@ -136,14 +155,14 @@ pub fn main() -> ExitCode {
         // Why it cannot be told is told below.
         let _ = say(&as_line(&json!({ "error": why.to_string() })));
     }
-    ended(done)
+    ended(done, failed)
 }
 
-/// The exit code of what was done; why it failed is told.
-fn ended(done: Result<ExitCode>) -> ExitCode {
+/// The exit code of what was done, this one if it failed; why is told.
+fn ended(done: Result<ExitCode>, failed: ExitCode) -> ExitCode {
     done.unwrap_or_else(|why| {
         complain(&why);
-        ExitCode::FAILURE
+        failed
     })
 }
 
@@ -249,6 +268,15 @@ fn place(path: &Path) -> String {
     shown(path.as_os_str().as_bytes())
 }
 
+/// Gives an object of a report a name of any bytes, as text and, where JSON's text cannot hold it, in `KEY_hex` by its bytes, too.
+fn set_name(object: &mut Value, key: &str, name: &[u8]) {
+    object[key] = String::from_utf8_lossy(name).into();
+    if str::from_utf8(name).is_err() {
+        object[format!("{key}_hex")] =
+            name.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into();
+    }
+}
+
 /// JSON for a report; what a terminal would act on in its texts is written by its number.
 fn as_text(value: &impl Serialize) -> String {
     tame_json(&serde_json::to_string_pretty(value).unwrap_or_default())
@@ -273,7 +301,14 @@ fn tame_json(json: &str) -> String {
 
 /// Prints a line of a report. A reader that has heard enough, as `head`, ends the report, not the program.
 fn say(text: &str) -> Result<()> {
-    said(writeln!(io::stdout(), "{text}"))
+    heard(text).map(drop)
+}
+
+/// As [`say`]; whether there still is a reader, for what goes on for as long as it has one.
+fn heard(text: &str) -> Result<bool> {
+    let done = writeln!(io::stdout(), "{text}");
+    let is_heard = done.is_ok();
+    said(done).map(|()| is_heard)
 }
 
 fn said(done: io::Result<()>) -> Result<()> {
@@ -294,6 +329,15 @@ mod tests {
             assert!(text.chars().all(|c| c == '\n' || !acts(c)), "{text:?}");
             assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), odd);
         }
+    }
+
+    #[test]
+    fn a_name_of_any_bytes_can_be_read_back_from_json() {
+        let mut line = json!({});
+        set_name(&mut line, "path", b"a\x1b\n");
+        assert_eq!(serde_json::from_str::<Value>(&as_line(&line)).unwrap(), json!({ "path": "a\u{1b}\n" }));
+        set_name(&mut line, "path", b"a\xff");
+        assert_eq!(line, json!({ "path": "a\u{fffd}", "path_hex": "61ff" }));
     }
 
     #[test]

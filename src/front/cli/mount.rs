@@ -43,9 +43,21 @@ pub(super) struct MountVerb {
     /// the journal)
     #[arg(long, value_name = "FILE", conflicts_with = "foreground")]
     log: Option<PathBuf>,
+    /// Pass over mount options that there are not, as mount(8) -s
+    #[arg(long, hide = true)]
+    sloppy: bool,
     /// The directory to mount on
     mountpoint: PathBuf,
 }
+
+/// Options of mount(8) that promise what is not kept here, and what keeps it.
+const NOT_KEPT: [(&str, &str); 2] = [
+    (
+        "sync",
+        "not every change is written through to a medium here; programs ask for it with fsync or O_SYNC",
+    ),
+    ("dirsync", "changes of directories are not written through here; an fsync of the directory does it"),
+];
 
 impl MountVerb {
     pub fn run(mut self) -> Result<ExitCode> {
@@ -90,7 +102,10 @@ impl MountVerb {
             let name = option.split_once('=').map_or(option.as_str(), |(name, _)| name);
             let is_front = front.apply(option)?;
             let is_own = options.iter().any(|spec| spec.name == name);
-            if !is_front && !is_own {
+            if let Some((_, why)) = NOT_KEPT.iter().find(|(not_kept, _)| *not_kept == name) {
+                return Err(Error::invalid(format!("mount option {name}: {why}; leave it out")));
+            }
+            if !is_front && !is_own && !self.sloppy {
                 let known = OPTIONS.iter().chain(options).map(|spec| spec.name);
                 let known = known.collect::<Vec<_>>().join(", ");
                 return Err(Error::invalid(format!("mount option {name}: there is none; there are {known}")));
@@ -107,7 +122,13 @@ impl MountVerb {
 
     fn start_in_background(&self, front: &MountOptions, own: &[String]) -> Result<(Mount, Messages)> {
         let messages = Messages::open(self.log.as_deref())?;
-        Ok((self.start(front, own)?, messages))
+        match self.start(front, own) {
+            Ok(mount) => Ok((mount, messages)),
+            Err(why) => {
+                messages.take_back();
+                Err(why)
+            }
+        }
     }
 
     /// All that can refuse a mount comes before the volume is written to: the volume is looked at and its recovery tried

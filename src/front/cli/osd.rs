@@ -1,5 +1,6 @@
 //! `bimetal osd`: objects of a store in an image, by their numbers.
 
+use super::progress::Progress;
 use crate::front::objects::{Setup, measure};
 use crate::front::trace::objects::{Made, ObjectTrace};
 use crate::fs::osd::{Cleaning, Content, ObjectId, Stat, Store};
@@ -185,8 +186,10 @@ impl Osd {
         match &self.verb {
             Verb::Put { image, id, append, hint, file } => {
                 let mut store = image.open(true)?;
+                let progress = Progress::spinner("writing the object");
                 let put = put(&mut store, id.map(ObjectId), *append, *hint, file);
                 let closed = store.close();
+                progress.done();
                 super::say(&put?.to_string())?;
                 closed?;
             }

@@ -4,7 +4,8 @@ use crate::Result;
 use crate::front::kinds::Kind;
 use crate::front::kinds::probe::{self, Part};
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -34,7 +35,12 @@ pub(super) struct Probe {
 
 impl Probe {
     pub fn run(&self) -> Result<ExitCode> {
-        let Some((kind, part)) = probe::probe(&self.device)? else { return Ok(ExitCode::FAILURE) };
+        let Some((kind, part)) = probe::probe(&self.device)? else {
+            if self.json {
+                super::say(&super::as_text(&self.named(Value::Null)))?;
+            }
+            return Ok(ExitCode::FAILURE);
+        };
         super::say(&match (self.json, self.udev) {
             (true, _) => self.json(kind, &part),
             (_, true) => properties(kind, &part),
@@ -62,15 +68,19 @@ impl Probe {
 
     fn json(&self, kind: &Kind, part: &Part) -> String {
         let Part { role, volume, uuid, state } = part;
-        let all = json!({
-            "device": self.device.to_string_lossy(),
-            "type": kind.name,
-            "role": role,
-            "volume": volume,
-            "uuid": uuid,
-            "state": state.map(|(state, _)| state),
-        });
+        let mut all = self.named(kind.name.into());
+        all["role"] = json!(role);
+        all["volume"] = json!(volume);
+        all["uuid"] = json!(uuid);
+        all["state"] = json!(state.map(|(state, _)| state));
         super::as_text(&all)
+    }
+
+    /// The device, and what is on it; null if that is nothing of ours.
+    fn named(&self, kind: Value) -> Value {
+        let mut all = json!({ "type": kind });
+        super::set_name(&mut all, "device", self.device.as_os_str().as_bytes());
+        all
     }
 }
 

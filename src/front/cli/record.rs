@@ -98,6 +98,7 @@ fn refuse_second(mountpoint: &Path) -> Result<()> {
             mountpoint.display(),
             Path::new(OsStr::from_bytes(&name)).display()
         ))),
+        Err(rustix::io::Errno::NOTCONN) => Err(super::status::dead(mountpoint)),
         Err(_) => Ok(()),
     }
 }

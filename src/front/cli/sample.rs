@@ -5,7 +5,6 @@
 
 use super::screen::Space;
 use super::status;
-use crate::error::shown;
 use crate::{Error, Result};
 use serde_json::{Map, Value, json};
 use std::os::unix::ffi::OsStrExt;
@@ -52,8 +51,8 @@ impl Look {
         let change = Change { before: &before.status, now: &self.status, seconds };
         let (now, front) = (&self.status, &self.status["front"]);
         let is_hybrid = now["at_risk"].is_object();
-        json!({
-            "mount": shown(self.place.as_os_str().as_bytes()),
+        let mut sample = json!({
+            "mount": null,
             "type": now["type"].as_str().unwrap_or("nfhybrid"),
             "health": now["health"],
             "interval_seconds": seconds,
@@ -81,7 +80,9 @@ impl Look {
                 "flash": number(now, "/nand/failures"),
                 "bugs": front["panics"].as_u64().unwrap_or(0),
             },
-        })
+        });
+        super::set_name(&mut sample, "mount", self.place.as_os_str().as_bytes());
+        sample
     }
 }
 

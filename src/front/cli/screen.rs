@@ -34,8 +34,10 @@ pub(super) fn screen(place: &str, space: Space, status: &Value, columns: usize) 
     fit(&text, columns)
 }
 
-/// A text in lines of at most so many columns: longer ones go on below, further in, broken at blanks where there are any.
+/// A text in lines of at most so many columns, one at least: longer ones go on below, further in, broken at blanks where there are
+/// any. No more than half a line is blank for that.
 pub(super) fn fit(text: &str, columns: usize) -> String {
+    let columns = columns.max(1);
     let mut fitted = String::new();
     for line in text.lines() {
         let mut rest: Vec<char> = line.chars().collect();
@@ -50,7 +52,7 @@ pub(super) fn fit(text: &str, columns: usize) -> String {
             fitted += rest.iter().collect::<String>().trim_end();
             fitted.push('\n');
             rest = tail.into_iter().skip_while(|c| *c == ' ').collect();
-            indent = (blanks + 4).min(12);
+            indent = (blanks + 4).min(12).min(columns / 2);
         }
         fitted += " ".repeat(indent).as_str();
         fitted.extend(rest);
@@ -426,6 +428,20 @@ Since then programs wrote 1.0 MiB.
         }
         let fitted = fit("  two words and more\nshort\n", 12);
         assert_eq!(fitted, "  two words\n      and\n      more\nshort\n");
+    }
+
+    #[test]
+    fn a_text_fits_any_number_of_columns_and_loses_nothing() {
+        let text = "  two words and more, and aVeryLongWordOfMany\n             far in\nshort\n\n";
+        let letters = |text: &str| text.chars().filter(|c| !c.is_whitespace()).collect::<String>();
+        for columns in 0..40 {
+            let fitted = fit(text, columns);
+            assert_eq!(letters(&fitted), letters(text), "{columns}");
+            assert!(
+                fitted.lines().all(|line| line.chars().count() <= columns.max(1)),
+                "{columns}: {fitted:?}"
+            );
+        }
     }
 
     #[test]

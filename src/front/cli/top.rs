@@ -5,6 +5,7 @@
 
 use super::sample::Look;
 use super::screen::{BEHIND_UNKNOWN, bar};
+use crate::error::shown;
 use crate::units::show_size;
 use crate::{Error, Result};
 use clap::Args;
@@ -66,13 +67,11 @@ impl Top {
             let now = self.look().into_iter().collect::<Result<Vec<Look>>>()?;
             let samples: Vec<Value> =
                 now.iter().zip(&before).map(|(now, before)| now.since(before)).collect();
-            if self.json {
-                let all = json!({ "every_seconds": every.as_secs_f64(), "mounts": samples });
-                super::say(&super::as_line(&all))?;
-            } else {
-                super::say(screen(&samples, self.columns.unwrap_or(COLUMNS)).trim_end())?;
-            }
-            if self.once || self.json {
+            let text = match self.json {
+                true => super::as_line(&json!({ "every_seconds": every.as_secs_f64(), "mounts": samples })),
+                false => screen(&samples, self.columns.unwrap_or(COLUMNS)).trim_end().to_string(),
+            };
+            if !super::heard(&text)? || self.once || self.json {
                 return Ok(ExitCode::SUCCESS);
             }
             before = now;
@@ -162,7 +161,7 @@ impl Lines {
 fn block(sample: &Value, columns: usize) -> String {
     let mut lines = Lines { text: String::new(), columns };
     if let Some(why) = sample["gone"].as_str() {
-        lines.line(&format!("! {why}"));
+        lines.line(&format!("! {}", shown(why.as_bytes())));
         return lines.text;
     }
     title(&mut lines, sample);
@@ -220,21 +219,21 @@ fn title(lines: &mut Lines, sample: &Value) {
     let health = &sample["health"];
     let state = health["state"].as_str().unwrap_or("?");
     let rest = format!("  {}  {state}", sample["type"].as_str().unwrap_or("?"));
-    let name = sample["mount"].as_str().unwrap_or("?");
+    let name = shown(sample["mount"].as_str().unwrap_or("?").as_bytes());
     let room = lines.columns.saturating_sub(rest.len());
-    let mut shown = name.to_string();
-    while measure_text_width(&shown) > room && !shown.is_empty() {
+    let mut end = name;
+    while measure_text_width(&end) > room && !end.is_empty() {
         // The mark takes the place of what is cut.
-        let mut left = shown.chars();
+        let mut left = end.chars();
         left.by_ref().take(2).for_each(drop);
-        shown = format!("…{}", left.as_str());
-        if shown.chars().count() <= 1 {
+        end = format!("…{}", left.as_str());
+        if end.chars().count() <= 1 {
             break;
         }
     }
-    lines.line(&format!("{shown}{rest}"));
+    lines.line(&format!("{end}{rest}"));
     for why in health["why"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-        lines.line(&format!("! {why}"));
+        lines.line(&format!("! {}", shown(why.as_bytes())));
     }
 }
 
@@ -400,6 +399,17 @@ mod tests {
                 let cut = text.lines().filter(|line| line.ends_with('…')).count();
                 assert!(cut <= 2, "{text}");
             }
+        }
+    }
+
+    #[test]
+    fn nothing_that_a_mount_or_its_name_says_moves_the_terminal() {
+        let mut odd = sample("/mnt");
+        odd["health"]["why"] = json!(["a\u{1b}[31m\nb"]);
+        for one in [odd, json!({"gone": "/g\u{1b}[31m\n\u{202e}: nothing of bimetal is mounted here"})] {
+            let text = screen(std::slice::from_ref(&one), 120);
+            assert!(!text.chars().any(|c| c != '\n' && crate::error::acts(c)), "{text:?}");
+            assert!(text.lines().any(|line| line.starts_with("! ") && line.contains("[31m")), "{text:?}");
         }
     }
 

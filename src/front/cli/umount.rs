@@ -3,7 +3,8 @@
 use super::progress::Progress;
 use super::status;
 use crate::error::shown;
-use crate::front::fuse::{self, FAREWELL, Unmount, pid_namespace, unmount};
+use crate::front::farewell::{Farewell, Waiter};
+use crate::front::fuse::{Unmount, pid_namespace, unmount};
 use crate::front::mounts::{self, Holder};
 use crate::front::processes;
 use crate::media::guard::{MountedAt, mounted_at};
@@ -11,18 +12,17 @@ use crate::units::show_size;
 use crate::{Error, Result};
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{MemfdFlags, getxattr, memfd_create};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Gid, Pid, PidfdFlags, Uid, getuid, pidfd_open};
+use rustix::thread::{set_thread_res_gid, set_thread_res_uid};
 use rustix::time::Timespec;
 use serde_json::Value;
-use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::io::{self, IsTerminal};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::thread;
 use std::time::Duration;
 
 const EXAMPLES: &str = "\
@@ -30,8 +30,8 @@ Examples:
   bimetal umount /mnt
   bimetal umount --lazy /mnt        from the tree of names now, for its users when they are done
 Ends with 0 when the server has written everything and said so; with 1 when it is unmounted but something could not be
-written, or the server died: the message says what is missing and where to look. With 1 also where another mount namespace
-(a container, unshare -m) has a copy of the mount, which keeps the server and its devices: the message names its process.";
+written, or the server died: the message says what is missing and where to look. With 1 also where the mount lives on (in another
+mount namespace, as a container has, below an overlay, as an open copy), which keeps the server and its devices.";
 
 /// Unmount, and wait until the server has written everything and is gone
 ///
@@ -66,11 +66,13 @@ impl Umount {
         let Asked { server, farewell } = match self.no_wait || dead {
             true => Asked::default(),
             // It may die, or be found dead, just now.
-            false => Asked::of(&place, is_volume).or_else(|why| {
+            false => Asked::of(&place, &mounted, is_volume).or_else(|why| {
                 dead = is_dead(&place);
                 if dead { Ok(Asked::default()) } else { Err(why) }
             })?,
         };
+        // The directory of whoever calls it may be in the mount, which would be waited for.
+        std::env::set_current_dir("/").map_err(|why| Error::io("/", why))?;
         let how = if self.lazy { Unmount::Lazily } else { Unmount::IfIdle };
         unmount(&place, how).map_err(|why| match &why {
             Error::Io { source, .. } if source.raw_os_error() == Some(libc::EBUSY) => {
@@ -87,102 +89,183 @@ impl Umount {
             )));
         }
         if let Some(server) = server {
-            self.wait(&place, &server)?;
+            self.wait(&place, &mounted, &server, farewell.as_ref())?;
         }
         if dead && is_volume {
             let read_only = "its server was dead already, which costs nothing if it was mounted read-only";
             let how = if mounted.read_only { read_only } else { "its server was dead already" };
             return Err(died(&place, how));
         }
-        farewell.map_or(Ok(()), |farewell| heed(&place, farewell))?;
+        farewell.map_or(Ok(()), |farewell| heed(&place, &farewell))?;
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Waits until the server is gone.
+    /// Waits until the server is gone, and says what for.
     ///
     /// # Errors
-    /// It goes on, as what is unmounted here is mounted elsewhere.
-    fn wait(&self, place: &Path, server: &Server) -> Result<()> {
+    /// It goes on, as what is unmounted here lives on elsewhere.
+    fn wait(
+        &self,
+        place: &Path,
+        mounted: &MountedAt,
+        server: &Server,
+        farewell: Option<&std::result::Result<Farewell, String>>,
+    ) -> Result<()> {
         let progress = Progress::spinner("the server writes everything out");
         let second = Timespec { tv_sec: LOOK.as_secs() as i64, tv_nsec: 0 };
-        let (mut is_told, mut looks) = (false, 0);
+        let is_quiet = !io::stderr().is_terminal();
+        let (mut watch, mut told) = (Watch::default(), None);
         let ended = loop {
             match poll(&mut [PollFd::new(&server.running, PollFlags::IN)], Some(&second)) {
-                Ok(0) => looks += 1,
+                Ok(0) => {}
                 Ok(_) => break Ok(()),
                 Err(Errno::INTR) => continue,
                 Err(why) => break Err(Error::io("waiting for the server", why.into())),
             }
+            let said = farewell.and_then(|farewell| farewell.as_ref().ok()).map(Farewell::said);
+            let state = watch.look(processes::is_stopped(server.pid), said.unwrap_or_default());
             // Some have it for a moment only, such as a service that is just being started.
-            if looks < LOOKS {
+            if state == State::Serves && watch.since >= LOOKS {
+                let holder = mounts::holder(mounted);
+                // Who started this waits for its end, most likely, and would be waited for.
+                let ends_not = |holder: &Holder| {
+                    holder.at.is_some() || Pid::from_raw(holder.pid).is_some_and(processes::is_above)
+                };
+                if !self.lazy || holder.as_ref().is_some_and(ends_not) {
+                    break Err(lives_on(place, server, &watch.said, holder));
+                }
+            }
+            if watch.since < SOON {
                 continue;
             }
-            if let Some(why) = self.held(server.device) {
-                let (place, pid) = (place.display(), server.pid);
-                break Err(Error::invalid(format!(
-                    "{place} is unmounted here, but its server (process {pid}) goes on, and its devices stay in use: {why}"
-                )));
+            let what = || self.waits_for(state, server, mounted, &watch.said);
+            if told != Some(state) && (is_quiet || state == State::Stopped) {
+                told = Some(state);
+                progress.aside(&format!("{} is unmounted, but {}", place.display(), what()));
             }
-            if !is_told && processes::is_stopped(server.pid) {
-                is_told = true;
-                let (place, pid) = (place.display(), server.pid);
-                progress.aside(&format!(
-                    "{place} is unmounted, but its server (process {pid}) is stopped and writes nothing; let it go on with: \
-                     kill -CONT {pid}"
-                ));
+            if !is_quiet {
+                progress.now(what());
             }
         };
         progress.done();
         ended
     }
 
-    /// Who keeps the file system with this device number mounted, although it is mounted nowhere here.
-    fn held(&self, device: u64) -> Option<String> {
-        let holders = mounts::holders(device);
-        let Some(Holder { pid, name, at }) = holders.first() else {
-            // Without a look at the processes of others: the kernel has the connection for as long as anything is mounted, or
-            // open after --lazy.
-            let connection = format!("/sys/fs/fuse/connections/{}", rustix::fs::minor(device));
-            let is_there = !self.lazy && Path::new(&connection).exists();
-            return is_there.then(|| {
-                "a process that may not be looked at has it mounted in a mount namespace of its own (a container, or unshare -m); root \
-                 is told which; it may not be known that everything is written"
-                    .to_string()
-            });
-        };
-        let (more, at_shown) = (holders.len() - 1, shown(at.as_os_str().as_bytes()));
-        let more = if more > 0 { format!(", and so have {more} other namespaces") } else { String::new() };
-        let root = format!("/proc/{pid}/root");
-        let written = written_by(&Path::new(&root).join(at.strip_prefix("/").unwrap_or(at)));
-        Some(format!(
-            "process {pid} ({name}) has it mounted on {at_shown} in a mount namespace of its own (a container, or unshare -m){more}; \
-             {written}; end that process, or: nsenter -t {pid} -m umount {at_shown}"
-        ))
+    /// What the server is waited for with, in words.
+    fn waits_for(&self, state: State, server: &Server, mounted: &MountedAt, said: &Value) -> String {
+        let pid = server.pid;
+        match state {
+            State::Stopped => format!(
+                "its server (process {pid}) is stopped and writes nothing; let it go on with: kill -CONT {pid}"
+            ),
+            State::Silent => {
+                format!("its server (process {pid}) does not say how far it is; it is waited for")
+            }
+            State::Writes => {
+                format!("its server (process {pid}) writes everything out; {}", written_by(said))
+            }
+            State::Serves if !self.lazy => {
+                format!("its server (process {pid}) still serves it elsewhere; it has some seconds to end")
+            }
+            State::Serves => {
+                let user = mounts::holder(mounted);
+                let user = user
+                    .map_or(String::new(), |user| format!(", such as process {} ({})", user.pid, user.name));
+                format!("its server (process {pid}) still serves those who use it{user}; they are waited for")
+            }
+        }
     }
 }
 
-/// How far the server behind a place has come with writing, in words.
-fn written_by(place: &Path) -> String {
-    let status = fuse::ask(place).unwrap_or_default();
-    match (status["operations"][0].as_u64(), status["operations"][1].as_u64()) {
+/// That what is unmounted is not over.
+fn lives_on(place: &Path, server: &Server, said: &Value, holder: Option<Holder>) -> Error {
+    let who = match holder {
+        Some(Holder { pid, name, at: Some(at) }) => {
+            let at = shown(at.as_os_str().as_bytes());
+            format!(
+                "process {pid} ({name}) has it mounted on {at} in its mount namespace (a container, or unshare -m); end that process, \
+                 or: nsenter -t {pid} -m umount {at}"
+            )
+        }
+        Some(Holder { pid, name, at: None }) => format!("process {pid} ({name}) is in it"),
+        None => "what keeps it is in another mount namespace (a container, unshare -m, one kept without a process), an overlay above it, \
+                 an open copy, or a process that is in it; no process that may be looked at shows it"
+            .to_string(),
+    };
+    Error::invalid(format!(
+        "{} is unmounted here, but its server (process {}) goes on, and its devices stay in use: the same mount lives on elsewhere; \
+         {}; {who}",
+        place.display(),
+        server.pid,
+        written_by(said),
+    ))
+}
+
+/// How far the server has come with writing, in words.
+fn written_by(said: &Value) -> String {
+    match (said["operations"][0].as_u64(), said["operations"][1].as_u64()) {
         (Some(last), Some(disk)) if last > disk => format!(
-            "the disk half lacks the last {} operations so far, and gets them within its lag",
-            last - disk
+            "the disk half lacks the last {} operations and {} of data so far",
+            last - disk,
+            show_size(said["at_risk_bytes"].as_u64().unwrap_or(0))
         ),
-        (Some(_), Some(_)) => "its server says that everything is written to the disk half".into(),
+        (Some(_), Some(_)) => "its server says that the disk half has every operation".into(),
         _ => "what was not fsynced may not be written yet".into(),
     }
 }
 
-/// How far apart a server that does not end is looked at, and how many looks it has for it first.
+/// How far apart a server that does not end is looked at, after how many looks it is told of, and how many it has before it is taken
+/// to go on.
 const LOOK: Duration = Duration::from_secs(1);
+const SOON: u32 = 3;
 const LOOKS: u32 = 10;
+
+/// What a server that is waited for does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    Stopped,
+    /// It says nothing, or nothing new.
+    #[default]
+    Silent,
+    Serves,
+    Writes,
+}
+
+/// What the looks at a server gave.
+#[derive(Default)]
+struct Watch {
+    state: State,
+    /// Looks since it is in that state.
+    since: u32,
+    /// What it said last, and for how many looks it has said nothing new.
+    said: Value,
+    silent: u32,
+}
+
+impl Watch {
+    /// Another look at a server, which is stopped or not and says this.
+    fn look(&mut self, is_stopped: bool, said: Value) -> State {
+        self.silent =
+            if said["beat"].is_u64() && said["beat"] != self.said["beat"] { 0 } else { self.silent + 1 };
+        if self.silent == 0 {
+            self.said = said;
+        }
+        let state = match self.said["state"].as_str() {
+            _ if is_stopped => State::Stopped,
+            // A state that takes long to be worked out is none of another sort.
+            Some("writes") => State::Writes,
+            Some("serves") if self.silent < SOON => State::Serves,
+            _ => State::Silent,
+        };
+        self.since = if state == self.state { self.since + 1 } else { 1 };
+        self.state = state;
+        state
+    }
+}
 
 /// A server that runs.
 struct Server {
     pid: i32,
-    /// The number of its file system, as stat(2) shows it.
-    device: u64,
     /// Can be read when it has ended.
     running: OwnedFd,
 }
@@ -192,27 +275,57 @@ struct Server {
 struct Asked {
     /// Who is waited for.
     server: Option<Server>,
-    /// Where the server will say how it went, or why it will not.
-    farewell: Option<std::result::Result<File, Errno>>,
+    /// Where the server says how far it is, or why it does not.
+    farewell: Option<std::result::Result<Farewell, String>>,
 }
 
 impl Asked {
-    /// Asks the server of a mount who it is, and to say at its end how it went.
+    /// Asks the server of a mount who it is, and to say how it goes. Where root may not ask, as somebody has it mounted for himself
+    /// alone, he is asked for.
     ///
     /// # Errors
     /// It does not say who it is, and could not be waited for; or who asks may not unmount.
-    fn of(place: &Path, is_volume: bool) -> Result<Asked> {
-        let Some(pid) = server_of(place)? else { return Ok(Asked::default()) };
-        let farewell = is_volume.then(|| ask_for_farewell(place)).transpose()?;
-        let device = place.metadata().map_err(|why| Error::io(place.display(), why))?.dev();
+    fn of(place: &Path, mounted: &MountedAt, is_volume: bool) -> Result<Asked> {
+        let waiter = Waiter::new();
+        let ask = || -> Result<_> {
+            let Some(pid) = server_of(place)? else { return Ok(None) };
+            Ok(Some((pid, is_volume.then(|| ask_for_farewell(place, &waiter)).transpose()?)))
+        };
+        let asked = match (ask(), owner_of(mounted)) {
+            (Err(_), Some(owner)) if getuid().is_root() && !owner.0.is_root() => as_user(owner, ask),
+            (asked, _) => asked,
+        }?;
+        let Some((pid, number)) = asked else { return Ok(Asked::default()) };
+        let farewell = number.map(|number| waiter.take(pid.as_raw_nonzero().get(), number?));
         let server = match pidfd_open(pid, PidfdFlags::empty()) {
-            Ok(running) => Some(Server { pid: pid.as_raw_nonzero().get(), device, running }),
+            Ok(running) => Some(Server { pid: pid.as_raw_nonzero().get(), running }),
             // Then it will not have said anything.
             Err(Errno::SRCH) => None,
             Err(why) => return Err(Error::io("waiting for the server", why.into())),
         };
         Ok(Asked { server, farewell })
     }
+}
+
+/// Who mounted, user and group.
+fn owner_of(mounted: &MountedAt) -> Option<(Uid, Gid)> {
+    let number =
+        |name: &str| mounted.options.iter().find_map(|option| option.strip_prefix(name)?.parse().ok());
+    Some((Uid::from_raw(number("user_id=")?), Gid::from_raw(number("group_id=")?)))
+}
+
+/// Does something as another user, in a thread of its own that ends with it.
+fn as_user<T: Send>((user, group): (Uid, Gid), what: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    let done = thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            set_thread_res_gid(group, group, group)
+                .and_then(|()| set_thread_res_uid(user, user, user))
+                .map_err(|why| Error::io("another user", why.into()))?;
+            what()
+        });
+        thread.join()
+    });
+    done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// Types of file system whose mounts are ours: of volumes, and of devices that are exported.
@@ -255,38 +368,32 @@ fn ours(place: &Path) -> Result<MountedAt> {
     }
 }
 
-/// Asks the server to say how it went into a file in memory. Whether it will is known when it is over.
+/// Asks the server to say how it goes; the number of its file, or why it does not say.
 ///
 /// # Errors
-/// There is no such file; the server is dead; who asks may not unmount.
-fn ask_for_farewell(place: &Path) -> Result<std::result::Result<File, Errno>> {
-    let file = memfd_create("farewell", MemfdFlags::CLOEXEC);
-    let file: File = file.map_err(|why| Error::io("a file in memory", why.into()))?.into();
-    let name = format!("{FAREWELL}{}", file.as_raw_fd());
-    match getxattr(place, &name, &mut [0; 64]) {
-        Ok(_) => Ok(Ok(file)),
+/// The server is dead; who asks may not unmount.
+fn ask_for_farewell(place: &Path, waiter: &Waiter) -> Result<std::result::Result<u32, String>> {
+    match waiter.ask(place) {
+        Ok(number) => Ok(Ok(number)),
         Err(Errno::NOTCONN) => Err(status::dead(place)),
         Err(Errno::PERM) => Err(Error::invalid(format!(
             "{}: only root, and who mounted it, can unmount it; nothing was unmounted",
             place.display()
         ))),
-        Err(why) => Ok(Err(why)),
+        Err(why) => Ok(Err(why.to_string())),
     }
 }
 
 /// An error if the server could not write everything out, died, or would not say.
-fn heed(place: &Path, farewell: std::result::Result<File, Errno>) -> Result<()> {
-    let mut farewell = farewell.map_err(|why| {
+fn heed(place: &Path, farewell: &std::result::Result<Farewell, String>) -> Result<()> {
+    let farewell = farewell.as_ref().map_err(|why| {
         Error::invalid(format!(
             "{} is unmounted, but its server did not say whether everything was written ({why}); look at its log (journalctl -t \
              bimetal, or what --log named), and at the volume with: bimetal fsck -n",
             place.display()
         ))
     })?;
-    let mut text = String::new();
-    let read = farewell.seek(SeekFrom::Start(0)).and_then(|_| farewell.read_to_string(&mut text));
-    read.map_err(|why| Error::io("a file in memory", why))?;
-    let said: Value = serde_json::from_str(&text).unwrap_or_default();
+    let said = farewell.said();
     if said["written"] == true {
         return Ok(());
     }
@@ -351,4 +458,33 @@ fn server_of(mountpoint: &Path) -> Result<Option<Pid>> {
     let number = front["pid"].as_i64().and_then(|number| i32::try_from(number).ok());
     // A server that waits for us (`crash`, for its command) goes on for as long as we do.
     Ok(number.and_then(Pid::from_raw).filter(|pid| !processes::is_above(*pid)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_server_is_taken_to_serve_only_while_it_goes_on_saying_so() {
+        let says = |state: &str, beat: u64| json!({"state": state, "beat": beat});
+        let mut watch = Watch::default();
+        for beat in 1..=4 {
+            assert_eq!(watch.look(false, says("serves", beat)), State::Serves);
+            assert_eq!(watch.since, beat as u32);
+        }
+        // Stopped, it has said what it says now before.
+        assert_eq!(watch.look(true, says("serves", 4)), State::Stopped);
+        assert_eq!(watch.look(false, says("serves", 5)), State::Serves);
+        assert_eq!(watch.since, 1);
+        for _ in 0..SOON {
+            watch.look(false, says("serves", 5));
+        }
+        assert_eq!(watch.state, State::Silent);
+        assert_eq!(watch.look(false, Value::Null), State::Silent);
+        assert_eq!(watch.look(false, says("writes", 6)), State::Writes);
+        for _ in 0..2 * SOON {
+            assert_eq!(watch.look(false, says("writes", 6)), State::Writes);
+        }
+    }
 }

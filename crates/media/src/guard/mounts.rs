@@ -17,8 +17,10 @@ pub struct MountLine {
     id: Option<u64>,
     /// The number of its device, as stat(2) has it.
     pub number: Option<u64>,
-    kind: String,
-    source: PathBuf,
+    /// The type of file system, as `fuse.bimetal`.
+    pub kind: String,
+    /// The source that `mount` shows.
+    pub source: PathBuf,
     /// Where it is mounted.
     pub at: PathBuf,
     /// All of it is mounted, not a directory of it alone.
@@ -56,6 +58,10 @@ pub struct MountedAt {
     pub kind: String,
     /// The source that `mount` shows.
     pub source: String,
+    /// The number of its device, as stat(2) has it.
+    pub number: Option<u64>,
+    /// Its options, then those of its file system.
+    pub options: Vec<String>,
     /// Nothing can be changed through it.
     pub read_only: bool,
     /// All of it is, not a directory of it alone, as `mount --bind` does.
@@ -68,7 +74,7 @@ pub struct MountedAt {
 pub fn mounted_at(place: &Path) -> Option<MountedAt> {
     let all = all();
     let here = all.iter().rposition(|mount| mount.at == place)?;
-    let MountLine { number, kind, source, read_only, whole, .. } = &all[here];
+    let MountLine { number, kind, source, options, read_only, whole, .. } = &all[here];
     let others = all.iter().enumerate().rev();
     let others = others.filter(|(index, mount)| *index != here && mount.number == *number);
     let mut elsewhere: Vec<_> = others.map(|(_, mount)| (mount.at.clone(), mount.whole)).collect();
@@ -76,6 +82,8 @@ pub fn mounted_at(place: &Path) -> Option<MountedAt> {
     Some(MountedAt {
         kind: kind.clone(),
         source: source.to_string_lossy().into_owned(),
+        number: *number,
+        options: options.clone(),
         read_only: *read_only,
         whole: *whole,
         elsewhere,
