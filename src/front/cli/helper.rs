@@ -139,7 +139,7 @@ impl Told {
                         let within =
                             Some(OsStr::from_bytes(&letters[at + 1..])).filter(|value| !value.is_empty());
                         let value = within.or_else(|| rest.next().map(OsString::as_os_str));
-                        let value = value.ok_or_else(|| format!("{}, which needs a value,", named()))?;
+                        let value = value.ok_or_else(|| format!("{} without a value", named()))?;
                         if *letter == b'o' {
                             told.options.extend(split(value));
                         }
