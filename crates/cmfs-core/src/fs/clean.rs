@@ -340,12 +340,13 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
         let is_whole = self.log.flash.fetch_to_move(page, id, index)?;
         self.cleaner.lost_pages += u64::from(!is_whole);
         let data = self.log.flash.lend();
-        let done = match is_whole {
-            true => self.put_page(id, index, bytes, &data),
-            false if can_say_lost => self.put_lost_page(id, index, bytes, &data),
-            false => Ok(()),
+        let tags = Packed::data(0, id, index, bytes);
+        let at = match is_whole {
+            true => self.log.append(&self.objects, tags, &data).map(Some),
+            false if can_say_lost => self.log.append_lost(&self.objects, tags, &data).map(Some),
+            false => Ok(None),
         };
         self.log.flash.give_back(data);
-        done
+        at?.map_or(Ok(()), |at| self.take_page(id, index, bytes, at))
     }
 }
