@@ -300,6 +300,16 @@ impl Blocks {
         });
     }
 
+    /// A page of `block` is of use again.
+    pub fn page_revives(&mut self, block: u32) {
+        self.change(block, |entry| {
+            entry.live += 1;
+            if matches!(entry.state, BlockState::Emptied | BlockState::Erasable) {
+                entry.state = BlockState::Full;
+            }
+        });
+    }
+
     /// The open block is done with.
     pub fn close(&mut self, block: u32) {
         self.change(block, |entry| {

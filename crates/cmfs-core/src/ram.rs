@@ -132,6 +132,8 @@ pub struct RamNand {
     failing: Option<u32>,
     /// What a cut leaves of a part that is written back: its pages at the last sync, and the cuts it went through.
     synced: Option<(Vec<PageCell>, u64)>,
+    /// A cut ends the file system alone, and not the host that caches what it wrote.
+    host_lives: bool,
 }
 
 impl RamNand {
@@ -146,12 +148,19 @@ impl RamNand {
             counts: Counts::default(),
             failing: None,
             synced: None,
+            host_lives: false,
         }
     }
 
     /// From now on a cut takes everything back to the last sync, as with an image on a host that caches its writes.
     pub fn write_back(&mut self) {
         self.synced = Some((self.pages.clone(), self.power.0.cuts.get()));
+    }
+
+    /// As [`write_back`](RamNand::write_back), on a host that lives on: a cut takes nothing back.
+    pub fn write_to_host(&mut self) {
+        self.write_back();
+        self.host_lives = true;
     }
 
     /// Takes a page's data and leaves its tags, as a host does that lost its cache: a page lies in two of its own.
@@ -227,7 +236,9 @@ impl RamNand {
 
     fn powered(&mut self) -> Result<(), NandError> {
         let cuts = self.power.0.cuts.get();
-        if let Some((pages, seen)) = self.synced.as_mut().filter(|(_, seen)| *seen != cuts) {
+        if let Some((pages, seen)) =
+            self.synced.as_mut().filter(|(_, seen)| *seen != cuts && !self.host_lives)
+        {
             *seen = cuts;
             self.pages.clone_from(pages);
         }

@@ -96,6 +96,11 @@ pub enum PageKind {
 }
 
 impl Packed {
+    /// What a page of a block is to be taken for that is as if it had never been written: nothing that is known.
+    pub fn unknown(sequence: u32) -> Packed {
+        Packed { sequence, object: 0, chunk: HEADER_FLAG, bytes: 0 }
+    }
+
     /// The tags of a data page.
     pub fn data(sequence: u32, object: u32, index: u32, bytes: u32) -> Packed {
         Packed { sequence, object, chunk: index.wrapping_add(1), bytes }

@@ -10,7 +10,8 @@
 //! with dead pages among them, which all blocks that guard wait for, and each that gains leaves more room than there was.
 //! So what is dead can be had back, all of it, and a part that is full can be emptied. Blocks that guard are not counted:
 //! the next page that dies may make them wait. The power costs the rest of the open block each time it goes; that is why
-//! it is two.
+//! it is two. Where it went again and again while a block was cleaned, and nothing is left, the copies it left are
+//! [given up](Volume::give_up_copies).
 //!
 //! A live page that cannot be read is moved like others: with its tags, and a checksum that it has not. So it stays an error
 //! of its object, and the block can be erased.
@@ -27,7 +28,7 @@ use alloc::vec::Vec;
 
 /// A block being cleaned.
 #[derive(Clone, Debug)]
-struct Cleaning {
+pub(super) struct Cleaning {
     block: u32,
     /// Its sequence number: with another it is another block.
     sequence: u32,
@@ -39,7 +40,7 @@ struct Cleaning {
 
 /// What a page that guards keeps dead in older blocks: pages of an object.
 #[derive(Clone, Copy, Debug)]
-struct Mark {
+pub(super) struct Mark {
     object: u32,
     from: u32,
     to: u32,
@@ -50,7 +51,7 @@ struct Mark {
 }
 
 impl Mark {
-    fn of(tags: &Packed, geometry: &Geometry) -> Option<Mark> {
+    pub fn of(tags: &Packed, geometry: &Geometry) -> Option<Mark> {
         let all = |object| Mark { object, from: 0, to: u32::MAX, headers: true, may_do_less: false };
         match tags.kind() {
             PageKind::Header { object, extra: None } => Some(Mark { may_do_less: true, ..all(object) }),
@@ -71,7 +72,7 @@ impl Mark {
         !self.may_do_less && self.object == other.object && covers && (self.headers || !other.headers)
     }
 
-    fn keeps_dead(&self, tags: &Packed) -> bool {
+    pub fn keeps_dead(&self, tags: &Packed) -> bool {
         match tags.kind() {
             PageKind::Header { object, extra } => {
                 let is_deletion = extra.is_some_and(|extra| extra.parent == DELETED);
@@ -88,7 +89,7 @@ impl Mark {
 /// What is being cleaned, and what was.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cleaner {
-    cleaning: Option<Cleaning>,
+    pub(super) cleaning: Option<Cleaning>,
     /// How many blocks had been opened when wear was last looked at.
     looked_at: u32,
     copies: u64,
@@ -147,7 +148,7 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
             let fits = |block: &u32| u64::from(self.log.blocks.get(*block).live) <= room;
             let under_way = under_way.filter(fits).filter(|block| self.log.blocks.gains(*block));
             let Some(block) = under_way.or_else(|| self.log.blocks.cheapest(room)) else {
-                match self.free_a_guard()? {
+                match self.free_a_guard()? || self.give_up_copies()? {
                     true => continue,
                     false => break,
                 }
@@ -302,7 +303,7 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
     }
 
     /// The object that points at a page with these tags, and as which page of its data; else as its header.
-    fn owner(&mut self, page: u32, tags: &Packed) -> Result<Option<(u32, Option<u32>)>> {
+    pub fn owner(&mut self, page: u32, tags: &Packed) -> Result<Option<(u32, Option<u32>)>> {
         let (id, index) = match tags.kind() {
             PageKind::Header { object, .. } => (object, None),
             PageKind::Data { object, index, .. } => (object, Some(index)),
@@ -340,12 +341,13 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
         let is_whole = self.log.flash.fetch_to_move(page, id, index)?;
         self.cleaner.lost_pages += u64::from(!is_whole);
         let data = self.log.flash.lend();
-        let done = match is_whole {
-            true => self.put_page(id, index, bytes, &data),
-            false if can_say_lost => self.put_lost_page(id, index, bytes, &data),
-            false => Ok(()),
+        let tags = Packed::data(0, id, index, bytes);
+        let at = match is_whole {
+            true => self.log.append(&self.objects, tags, &data).map(Some),
+            false if can_say_lost => self.log.append_lost(&self.objects, tags, &data).map(Some),
+            false => Ok(None),
         };
         self.log.flash.give_back(data);
-        done
+        at?.map_or(Ok(()), |at| self.take_page(id, index, bytes, at))
     }
 }

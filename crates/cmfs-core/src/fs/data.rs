@@ -299,7 +299,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         Ok(())
     }
 
-    /// Makes an object durable, with the names that lead to it.
+    /// Makes an object durable, with the names that lead to it; a directory with what was made in it.
     pub fn sync_object(&mut self, id: u32) -> Result<()> {
         self.begin([id])?;
         self.flush_object(id)?;
@@ -309,6 +309,14 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
                 |link: &u32| objects.get(*link).is_some_and(|o| o.kind == Kind::HardLink && o.target == id);
             let links: Vec<u32> = objects.dirty_from(0).filter(leads_here).collect();
             links.into_iter().try_for_each(|link| self.flush_object(link))?;
+        }
+        let objects = &self.volume.objects;
+        if objects.find(id)?.dir.is_some() {
+            let is_new = |entry: &u32| {
+                objects.get(*entry).is_some_and(|o| o.header == NONE && o.parent == id && *entry != id)
+            };
+            let new: Vec<u32> = objects.dirty_from(0).filter(is_new).collect();
+            new.into_iter().try_for_each(|entry| self.flush_object(entry))?;
         }
         self.volume.log.flash.sync()
     }

@@ -8,6 +8,7 @@ use super::watch::Watch;
 use super::{Config, Stats};
 use crate::error::{Error, Result};
 use crate::media::{Geometry, Nand, NandError};
+use crate::record::PassedOver;
 use crate::summary;
 use crate::tags::{Packed, PageKind, SpareState, TagPlace};
 use alloc::vec::Vec;
@@ -45,6 +46,7 @@ pub(super) struct Flash<N> {
     erases: u64,
     failures: u64,
     watch: Watch,
+    passed_over: PassedOver,
 }
 
 impl<N: Nand> Flash<N> {
@@ -66,6 +68,7 @@ impl<N: Nand> Flash<N> {
             erases: 0,
             failures: 0,
             watch: Watch::new(&geometry, nand.correctable(), config),
+            passed_over: PassedOver::default(),
             nand,
         })
     }
@@ -101,6 +104,40 @@ impl<N: Nand> Flash<N> {
         &self.watch
     }
 
+    /// The pages that are as if they had never been written: whoever reads their tags finds nothing that is known.
+    pub fn passed_over(&mut self) -> &mut PassedOver {
+        &mut self.passed_over
+    }
+
+    /// Those are the pages passed over that the record says whose page was read last.
+    pub fn learn_passed_over(&mut self) {
+        self.passed_over = PassedOver::from_page(&self.page, &self.geometry).unwrap_or_default();
+    }
+
+    /// Whether the list of pages that are passed over fills more than half of its room: blocks are to be erased for it.
+    pub fn is_crowded(&self) -> bool {
+        self.passed_over.blocks(&self.geometry).len() * 2 > PassedOver::blocks_max(&self.geometry)
+    }
+
+    /// The blocks with such pages are rewritten, if there are too many of them.
+    pub fn thin_out(&mut self) {
+        if self.is_crowded() {
+            self.passed_over.blocks(&self.geometry).into_iter().for_each(|block| self.watch.tire(block));
+        }
+    }
+
+    /// What the spare area that was read last says of a page.
+    fn tags_read(&self, page: u32) -> SpareState {
+        match self.place.read(&self.spare) {
+            SpareState::Tagged(tags) => SpareState::Tagged(self.unless_passed_over(page, tags)),
+            other => other,
+        }
+    }
+
+    fn unless_passed_over(&self, page: u32, tags: Packed) -> Packed {
+        if self.passed_over.contains(page, tags.sequence) { Packed::unknown(tags.sequence) } else { tags }
+    }
+
     /// Reads a page into the one that is held.
     fn read_whole(&mut self, page: u32) -> core::result::Result<(), NandError> {
         let read = self.nand.read(page, &mut self.page, &mut self.spare);
@@ -130,7 +167,7 @@ impl<N: Nand> Flash<N> {
     /// Reads a page whole; what its spare area says, or `None` if it cannot be read.
     pub fn read(&mut self, page: u32) -> Result<Option<SpareState>> {
         match self.read_whole(page) {
-            Ok(()) => Ok(Some(self.place.read(&self.spare))),
+            Ok(()) => Ok(Some(self.tags_read(page))),
             Err(NandError::Gone) => Err(Error::Gone),
             Err(_) => Ok(None),
         }
@@ -194,7 +231,7 @@ impl<N: Nand> Flash<N> {
     /// The tags of one page.
     pub fn read_tags(&mut self, page: u32) -> Result<SpareState> {
         match self.read_spare(page) {
-            Ok(()) => Ok(self.place.read(&self.spare)),
+            Ok(()) => Ok(self.tags_read(page)),
             Err(NandError::Unreadable) => Ok(SpareState::Unreadable),
             Err(_) => Err(Error::Gone),
         }
@@ -224,7 +261,11 @@ impl<N: Nand> Flash<N> {
             }
             bytes.extend_from_slice(&self.page);
         }
-        Ok(summary::decode(&bytes, sequence, usable))
+        let mut tags = summary::decode(&bytes, sequence, usable);
+        for (page, tags) in (self.geometry.first_page(block)..).zip(tags.iter_mut().flatten()) {
+            *tags = self.unless_passed_over(page, *tags);
+        }
+        Ok(tags)
     }
 
     /// The tags of a block's pages: from its summary, or one by one.
@@ -308,6 +349,9 @@ impl<N: Nand> Flash<N> {
             return Ok(());
         }
         for (page, tags) in &tail.pages {
+            if self.passed_over.contains(*page, tags.sequence) {
+                continue;
+            }
             match self.fetch(*page) {
                 Ok(found) if found.kind() == tags.kind() => {}
                 Err(Error::Gone) => return Err(Error::Gone),
@@ -389,6 +433,7 @@ impl<N: Nand> Flash<N> {
         self.erases += u64::from(done);
         if done {
             self.watch.erased(block);
+            self.passed_over.retain(&self.geometry, |other, _| other != block);
         }
         Ok(done)
     }

@@ -4,6 +4,7 @@ use super::world::{GEOMETRIES, Random, TestFs, make, node, reopen, small};
 use super::{Fs, Layout};
 use crate::error::Error;
 use crate::object::{Kind, ROOT};
+use crate::ram::{Power, RamNand, RamNvram, Torn};
 use alloc::collections::BTreeSet;
 use std::format;
 use std::string::String;
@@ -122,6 +123,84 @@ fn a_part_that_was_filled_and_changed_in_every_way_can_be_emptied_and_takes_as_m
                 })
                 .unwrap();
                 assert_eq!(left, 0, "{what}: what was removed came back");
+            }
+        }
+    }
+}
+
+/// A full part, and the names on it.
+fn full(geometry: usize, layout: Layout, seed: u64, what: &str) -> (TestFs, Names) {
+    let mut random = Random::new(seed);
+    let mut fs = make(GEOMETRIES[geometry], 32 << 10, small(layout));
+    let mut names = Names::new();
+    fill(&mut fs, &mut names, "a");
+    for _ in 0..60 {
+        if change(&mut fs, &mut names, &mut random, what)
+            && let Some(name) = names.pop_first()
+        {
+            fs.unlink(ROOT, name.as_bytes(), false).unwrap_or_else(|error| panic!("{what}: {error}"));
+        }
+    }
+    fill(&mut fs, &mut names, "b");
+    fs.sync().unwrap_or_else(|error| panic!("{what}: {error}"));
+    (fs, names)
+}
+
+/// Writes some pages of a file until the power goes.
+fn overwrite(fs: &mut Fs<&mut RamNand, &mut RamNvram>, name: &str, byte: u8, what: &str) {
+    let Ok(id) = fs.lookup(ROOT, name.as_bytes()) else { return };
+    for page in 0..6 {
+        match fs.write(id, page * 4096, &[byte; 2000]).and_then(|()| fs.sync()) {
+            Ok(()) => {}
+            Err(Error::Gone | Error::NoSpace) => break,
+            Err(error) => panic!("{what}: {error}"),
+        }
+    }
+}
+
+#[test]
+fn a_full_part_whose_power_goes_again_and_again_while_it_is_cleaned_can_be_emptied() {
+    for geometry in 0..GEOMETRIES.len() {
+        for layout in [Layout::Compact, Layout::Paper] {
+            for seed in 0..share() * 3 {
+                let what = format!("shape {geometry}, {layout:?}, seed {seed}");
+                let (fs, names) = full(geometry, layout, seed, &what);
+                let config = *fs.config();
+                let (nand, nvram) = fs.into_media();
+                let power = Power::default();
+                let (mut nand, mut nvram) =
+                    (nand.copy_on(power.clone()), nvram.map(|nvram| nvram.copy_on(power.clone())));
+                let mut random = Random::new(seed + 7);
+                let name = names.first().unwrap_or_else(|| panic!("{what}: no file"));
+                for cut in 0..200u64 {
+                    let what = format!("{what}, cut {cut}");
+                    match seed % 3 {
+                        0 => {}
+                        1 => nvram = None,
+                        _ if cut % 8 == 0 => nvram = Some(RamNvram::new(32 << 10, power.clone())),
+                        _ => {}
+                    }
+                    power.cut_in(
+                        1 + random.below([6, 30, 120][(cut / 9 % 3) as usize]),
+                        Torn::ALL[random.below(4) as usize],
+                    );
+                    power.set_luck(random.below(4));
+                    match Fs::open(&mut nand, nvram.as_mut(), config) {
+                        Ok(mut fs) => overwrite(&mut fs, name, cut as u8, &what),
+                        Err(Error::Gone) => {}
+                        Err(error) => panic!("{what}: {error}"),
+                    }
+                    power.on();
+                }
+                let mut fs: TestFs =
+                    Fs::open(nand, nvram, config).unwrap_or_else(|error| panic!("{what}: {error}"));
+                let mut left = names.clone();
+                remove_all(&mut fs, &mut left, &what);
+                assert_eq!(
+                    fs.check(true).map(|problems| problems.iter().any(|problem| problem.object != 0)),
+                    Ok(false),
+                    "{what}"
+                );
             }
         }
     }

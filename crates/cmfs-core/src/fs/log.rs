@@ -50,8 +50,6 @@ pub(super) struct Log<N, V> {
     session: Option<Session>,
     /// Of YAFFS2, to be erased before anything is written.
     checkpoint: Checkpoint,
-    /// Pages of objects of which a newer one was found torn, by index, or headers: to be written again.
-    torn: Vec<(u32, Option<u32>)>,
     /// Blocks that were opened.
     opened: u32,
     config: Config,
@@ -73,16 +71,17 @@ impl<N: Nand, V: Nvram> Log<N, V> {
             last_block: geometry.blocks - 1,
             session: None,
             checkpoint: Checkpoint::default(),
-            torn: Vec::new(),
             opened: 0,
             config,
         })
     }
 
     /// The same part, of which nothing is known but its sessions.
-    pub fn start_over(self) -> Result<Self> {
-        let session = self.session;
-        Ok(Log { session, ..Log::new(self.flash.into_nand(), self.config)? })
+    pub fn start_over(mut self) -> Result<Self> {
+        let (session, passed_over) = (self.session, core::mem::take(self.flash.passed_over()));
+        let mut log = Log { session, ..Log::new(self.flash.into_nand(), self.config)? };
+        *log.flash.passed_over() = passed_over;
+        Ok(log)
     }
 
     pub fn config(&self) -> Config {
@@ -213,16 +212,6 @@ impl<N: Nand, V: Nvram> Log<N, V> {
     /// The open block and its next page, for a replay: it is not written to any more.
     pub fn take_open(&mut self) -> Option<(u32, u32)> {
         self.open.take().map(|open| (open.block, open.next))
-    }
-
-    /// Takes note of a page that is to be written again, since a newer one was found torn.
-    pub fn note_torn(&mut self, id: u32, index: Option<u32>) {
-        self.torn.push((id, index));
-    }
-
-    /// Those pages, once.
-    pub fn take_torn(&mut self) -> Vec<(u32, Option<u32>)> {
-        core::mem::take(&mut self.torn)
     }
 
     /// Takes note of a block that holds something, read in a replay.
@@ -437,7 +426,8 @@ impl<N: Nand, V: Nvram> Log<N, V> {
 
     /// Erases a block if too few are ready and one can be.
     pub fn erase_ahead(&mut self, objects: &Objects) -> Result<()> {
-        if self.blocks.erased_count() < ERASED_AHEAD && self.blocks.next_erasable(self.last_block).is_some() {
+        let few = self.blocks.erased_count() < ERASED_AHEAD || self.flash.is_crowded();
+        if few && self.blocks.next_erasable(self.last_block).is_some() {
             match self.erase_one(objects) {
                 // The only one was to be given up.
                 Ok(_) | Err(Error::NoSpace) => {}

@@ -18,6 +18,7 @@ mod cache;
 mod check;
 mod checkpoint;
 mod clean;
+mod copies;
 #[cfg(test)]
 mod cuts;
 #[cfg(test)]

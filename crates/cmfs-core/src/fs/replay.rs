@@ -249,10 +249,8 @@ impl<'a, N: Nand, V: Nvram> Replay<'a, N, V> {
         Ok(guards)
     }
 
-    /// Of a page without its data, which may never have been synced, an older state counts if there is one; whether there is.
-    /// It is written again before anything else, so that later scans, which do not read this page, find it. Else what the
-    /// tags say counts, and reading it is an error: it may have been synced. A deletion is all in its tags, and so is where a
-    /// cut ends a file.
+    /// Of a page without its data, which was never synced, an older state counts if there is one, from now on; whether there
+    /// is. Else what the tags say counts, and reading it is an error: it may have been synced. A deletion is all in its tags.
     fn pass_over(&mut self, page: u32, tags: &Packed) -> Result<bool> {
         let (id, index, extra) = match tags.kind() {
             PageKind::Data { object, index, .. } => (object, Some(index), None),
@@ -264,24 +262,14 @@ impl<'a, N: Nand, V: Nvram> Replay<'a, N, V> {
             return Ok(false);
         }
         self.bring(id)?;
-        let Some(object) = self.objects.get_mut(id) else { return Ok(false) };
-        match index
-            .map_or(Some(object.header).filter(|header| *header != NONE), |index| object.map.get(index))
-        {
+        let Some(object) = self.objects.get(id) else { return Ok(false) };
+        let header = Some(object.header).filter(|header| *header != NONE);
+        match index.map_or(header, |index| object.map.get(index)) {
             None => return Ok(false),
             // The NVRAM was told of it, when it was synced.
-            Some(known) if known == page => return Ok(true),
-            Some(_) => {}
+            Some(known) if known == page => {}
+            Some(_) => self.log.flash.passed_over().add(page, tags.sequence),
         }
-        if let Some(extra) = extra.filter(|extra| extra.shrink && extra.kind == Kind::File) {
-            let size = u64::from(extra.size_or_target);
-            let pages = self.log.flash.geometry().pages_of(size);
-            (object.size, object.flash_size) = (size, size);
-            object.map.truncate(pages);
-            self.log.memory.note_object(id);
-            self.log.memory.note_pages_from(id, pages);
-        }
-        self.log.note_torn(id, index);
         Ok(true)
     }
 

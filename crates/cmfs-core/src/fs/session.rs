@@ -15,7 +15,7 @@ use crate::blocks::{BlockState, Blocks};
 use crate::error::{Error, Result};
 use crate::media::{Geometry, Nand, Nvram};
 use crate::nvram::Pairing;
-use crate::record::{NoRecord, Record};
+use crate::record::{NoRecord, PassedOver, RECORD_BYTES, Record};
 use crate::tags::{PageKind, SpareState};
 use alloc::vec::Vec;
 
@@ -91,6 +91,7 @@ impl Session {
             let went_on = geometry.block_of(next) == geometry.block_of(pairing.page)
                 && flash.read_tags(next)? != SpareState::Erased;
             if !went_on {
+                flash.learn_passed_over();
                 return Ok((Match::Holds, Some(Session::new(record, pairing.page, Some(next)))));
             }
         }
@@ -179,6 +180,8 @@ impl Session {
         let (old, number) = (self.record, memory.number());
         let record = Record { session: self.given_out.wrapping_add(1), memory: number, ..old };
         let geometry = flash.geometry();
+        flash.passed_over().retain(&geometry, |block, sequence| blocks.get(block).sequence == sequence);
+        flash.thin_out();
         // What is tired is erased in the session after this one.
         let is_tired = flash.watch().is_tired(geometry.block_of(self.page));
         let next = self.next.filter(|_| number != 0 && number == old.memory && !is_tired);
@@ -197,6 +200,8 @@ impl Session {
                 Err(error) => return Err(error),
             }
         }
+        // The pages it passes over are, before anything is written that comes after them.
+        flash.keep_order()?;
         *self = new;
         // What failed may hold the record before, which counts until the new one is there.
         failed.iter().try_for_each(|block| flash.mark_bad(*block))?;
@@ -231,11 +236,13 @@ impl Session {
         let geometry = flash.geometry();
         let block = geometry.block_of(self.page);
         let begins = self.page == geometry.first_page(block);
+        let list = flash.passed_over().to_bytes(&geometry).ok_or(Error::Unsupported(TOO_MANY))?;
         if begins && erase && !flash.erase(block)? {
             return Err(Error::NoSpace);
         }
         let mut page = alloc::vec![0xff; geometry.page_bytes as usize];
-        page[..crate::record::RECORD_BYTES].copy_from_slice(&self.record.to_bytes());
+        page[..RECORD_BYTES].copy_from_slice(&self.record.to_bytes());
+        page[RECORD_BYTES..RECORD_BYTES + list.len()].copy_from_slice(&list);
         for at in self.page..=self.page + u32::from(begins) {
             if !flash.program(at, &self.record.tags(), &page)? {
                 return Err(Error::NoSpace);
@@ -244,6 +251,9 @@ impl Session {
         Ok(())
     }
 }
+
+const TOO_MANY: &str = "its host lost its cache too often: there is no room for another list of pages that were torn; \
+                        copy what it holds to a new volume";
 
 /// Why an erased part is refused, of [`Error::Foreign`].
 pub const ERASED: &str = "it is erased";
@@ -301,6 +311,10 @@ fn find_record<N: Nand>(flash: &mut Flash<N>) -> Result<Option<(u32, Record)>> {
             newest = Some(found);
         }
     }
+    if let Some((page, _)) = &newest {
+        flash.read(*page)?;
+        flash.learn_passed_over();
+    }
     Ok(newest)
 }
 
@@ -327,7 +341,7 @@ fn read_record<N: Nand>(flash: &mut Flash<N>, page: u32) -> Result<Option<Record
         Ok(record) if record.geometry != flash.geometry() => {
             Err(Error::Foreign("its format record says that the part is of another shape"))
         }
-        Ok(record) => Ok(Some(record)),
+        Ok(record) => Ok(PassedOver::from_page(flash.page(), &record.geometry).is_some().then_some(record)),
         Err(NoRecord::Version) => {
             Err(Error::Unsupported("its format record has a version that is not known here"))
         }

@@ -667,3 +667,26 @@ fn a_volume_with_summaries_is_whole_without_them_and_the_other_way_round() {
         }
     }
 }
+
+#[test]
+fn the_fsync_of_a_directory_keeps_what_was_made_in_it() {
+    for layout in [Layout::Compact, Layout::Paper] {
+        for memory in [true, false] {
+            let mut fs = make(GEOMETRY, 16 << 10, small(layout));
+            let dir = fs.create(ROOT, b"dir", &node(Kind::Dir)).unwrap();
+            fs.sync().unwrap();
+            let names = [(&b"file"[..], Kind::File), (b"sub", Kind::Dir), (b"link", Kind::Symlink)];
+            for (name, kind) in names {
+                fs.create(dir, name, &node(kind)).unwrap();
+            }
+            fs.sync_object(dir).unwrap();
+            let config = *fs.config();
+            let (nand, nvram) = fs.into_media();
+            let mut fs = Fs::open(nand, nvram.filter(|_| memory), config).unwrap();
+            for (name, kind) in names {
+                let id = fs.lookup(dir, name).unwrap_or_else(|error| panic!("{layout:?}, {kind:?}: {error}"));
+                assert_eq!(fs.attr(id).unwrap().kind, kind);
+            }
+        }
+    }
+}

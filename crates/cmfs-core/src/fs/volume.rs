@@ -209,14 +209,8 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
         self.take_page(id, index, bytes, page)
     }
 
-    /// As [`put_page`](Volume::put_page), of one that is lost.
-    pub fn put_lost_page(&mut self, id: u32, index: u32, bytes: u32, data: &[u8]) -> Result<()> {
-        let page = self.log.append_lost(&self.objects, Packed::data(0, id, index, bytes), data)?;
-        self.take_page(id, index, bytes, page)
-    }
-
     /// A page of a file is on another page now.
-    fn take_page(&mut self, id: u32, index: u32, bytes: u32, page: u32) -> Result<()> {
+    pub fn take_page(&mut self, id: u32, index: u32, bytes: u32, page: u32) -> Result<()> {
         let end = u64::from(index) * self.page_bytes() + u64::from(bytes);
         let object = self.objects.find_mut(id)?;
         let old = object.map.set(index, page);
@@ -312,31 +306,9 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
         Ok(copies + u32::from(self.log.renew_session()?))
     }
 
-    /// Writes again what a replay found in the place of pages that were torn: what the log says last of it is whole then.
-    fn write_again(&mut self) -> Result<()> {
-        let mut left = self.log.take_torn();
-        while let Some((id, index)) = left.pop() {
-            self.bring(id)?;
-            let page = self.objects.get(id).and_then(|object| match index {
-                Some(index) => object.map.get(index),
-                None => Some(object.header).filter(|header| *header != NONE),
-            });
-            let Some(page) = page else { continue };
-            let page_bytes = self.log.flash.geometry().page_bytes;
-            let moved = self.keep_room(1).and_then(|_| self.move_page(page, id, index, page_bytes));
-            if let Err(error) = moved {
-                left.push((id, index));
-                left.into_iter().for_each(|(id, index)| self.log.note_torn(id, index));
-                return Err(error);
-            }
-        }
-        Ok(())
-    }
-
     /// Ends the life of what an earlier mount kept without a name, or replaced without saying so any more: before
     /// anything else is written, so that flash never says less of it than now.
     pub fn reap(&mut self) -> Result<()> {
-        self.write_again()?;
         let mut left = core::mem::take(&mut self.to_reap);
         while let Some(id) = left.pop() {
             self.bring(id)?;

@@ -44,6 +44,11 @@ impl Watch {
         read.map(drop)
     }
 
+    /// The block is to be rewritten for another reason.
+    pub fn tire(&mut self, block: u32) {
+        self.tired.add(block);
+    }
+
     /// The block was erased: it is as new.
     pub fn erased(&mut self, block: u32) {
         if let Some(reads) = self.reads.get_mut(block as usize) {

@@ -2,6 +2,7 @@
 //! missing or another's.
 
 mod shortened;
+mod torn;
 mod unreadable;
 
 use super::world::{self, GEOMETRY, Random, TestFs, World, make, node, small};
