@@ -148,8 +148,8 @@ pub(super) struct Log {
     last_page: Option<Addr>,
     /// When that was written; 0 if there is none.
     last_when: u64,
-    /// A page behind it that cannot be read, and that none repeats.
-    unread: Option<Addr>,
+    /// Pages behind it that cannot be read, and that none repeats.
+    unread: Vec<Addr>,
 }
 
 impl Log {
@@ -196,9 +196,9 @@ impl Log {
         self.last_page
     }
 
-    /// The last page that was read, if that cannot be read.
-    pub fn unread(&self) -> Option<Addr> {
-        self.unread
+    /// Pages that cannot be read, and behind which none can.
+    pub fn unread(&self) -> &[Addr] {
+        &self.unread
     }
 
     /// When the page was written that the last complete commit ends on that was read; 0 if there is none.
@@ -322,17 +322,18 @@ impl Log {
     ) -> Result<Vec<Record>> {
         let mut reader = Reader::default();
         (self.last_page, self.last_when) = (None, 0);
+        self.unread.clear();
         for addr in pages {
             let page = match media.flash.read(*addr, PageKind::Log) {
                 Err(why) if is_damage(&why) => {
                     tracing::warn!("osd: {why}");
-                    self.unread = Some(*addr);
+                    self.unread.push(*addr);
                     continue;
                 }
                 page => page?,
             };
             // The next page repeats it, or shows that something is missing.
-            self.unread = None;
+            self.unread.clear();
             let (written, mut before, its) = read_page(&page)?;
             if let Some(before) = before.take_if(|before| reader.expects(self.commit, before)) {
                 reader.take(&mut self.commit, before);

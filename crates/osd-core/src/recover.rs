@@ -177,18 +177,27 @@ impl Store {
         let mut lost = Vec::new();
         let records = log.read(media, anchor.commit, &logged)?;
         if was_broken {
-            let hidden = media.hidden_after(&anchor.chains, log.last_page(), its_pages)?;
-            match hidden.or(log.unread()) {
-                // All of it is in the nodes that the checkpoint wrote.
-                Some(addr) if rolled_back && hidden.is_some() => {
-                    let why = "it cannot be read, may be of the log, and the checkpoint after it cannot be read either";
-                    return Err(Error::corrupt("a page of the object store", why, addr.0));
-                }
-                Some(addr) => self.damage.push(Mended::less(format!(
+            let mut hidden = media.hidden_after(&anchor.chains, log.last_page(), its_pages)?;
+            // All of it is in the nodes that the checkpoint wrote.
+            if let (true, Some(addr)) = (rolled_back, hidden.first()) {
+                let why =
+                    "it cannot be read, may be of the log, and the checkpoint after it cannot be read either";
+                return Err(Error::corrupt("a page of the object store", why, addr.0));
+            }
+            hidden.extend(
+                log.unread().iter().filter(|addr| !hidden.contains(addr)).copied().collect::<Vec<_>>(),
+            );
+            // A cut tears the last one, and no commit is written before the host keeps the one before it.
+            let mut damaged = hidden.iter().filter(|addr| media.flash.was_whole(**addr));
+            if let (Some(addr), Some(next)) = (damaged.next(), damaged.next()) {
+                let why = format!("it cannot be read, nor can page {}, and both may be of the log", next.0);
+                return Err(Error::corrupt("a page of the object store", why, addr.0));
+            }
+            if let Some(addr) = hidden.first() {
+                self.damage.push(Mended::less(format!(
                     "page {} may be of the log and cannot be read, and none repeats it: the last commit may be lost",
                     addr.0
-                ))),
-                None => {}
+                )));
             }
         }
         self.note_unsaid(&records)?;

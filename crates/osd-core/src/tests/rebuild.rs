@@ -319,6 +319,26 @@ fn differs_only_in_what_is_named(flash: Flash, model: &Model, at: &str) -> usize
     differs.len()
 }
 
+/// Damages the last pages of the log, their spare areas too or not.
+fn without_the_last_of_the_log(flash: Flash, blocks: u32, last: usize, with_tags: bool) -> Flash {
+    let mut flash = flash.with_segments(blocks);
+    let mut log = Vec::new();
+    for addr in (0..flash.segments() * flash.pages_per_segment()).map(Addr) {
+        match flash.read_tag(addr) {
+            Ok(Some(tag)) if tag.kind == PageKind::Log => log.push((tag.serial, addr)),
+            _ => {}
+        }
+    }
+    log.sort_unstable();
+    for (_, addr) in log.iter().rev().take(last) {
+        match with_tags {
+            true => flash.damage(*addr, Fault::Unreadable),
+            false => flash.turn_bit(*addr, 100),
+        }
+    }
+    flash.with_segments(1)
+}
+
 #[test]
 fn what_the_end_of_the_log_said_comes_back_from_the_segments() {
     grid(|placement, blocks, _| {
@@ -326,25 +346,39 @@ fn what_the_end_of_the_log_said_comes_back_from_the_segments() {
         {
             let at = format!("{placement}, {blocks} blocks, the last {last} pages, with tags {with_tags}");
             let (nand, model) = written_again(placement, blocks, true, false);
-            let mut flash = destroy(nand, &PLACES).0.with_segments(blocks);
-            let mut log = Vec::new();
-            for addr in (0..flash.segments() * flash.pages_per_segment()).map(Addr) {
-                match flash.read_tag(addr) {
-                    Ok(Some(tag)) if tag.kind == PageKind::Log => log.push((tag.serial, addr)),
-                    _ => {}
-                }
-            }
-            log.sort_unstable();
-            for (_, addr) in log.iter().rev().take(last) {
-                match with_tags {
-                    true => flash.damage(*addr, Fault::Unreadable),
-                    false => flash.turn_bit(*addr, 100),
-                }
-            }
-            let (mut store, done) = Store::rebuild_on(flash.with_segments(1), options()).unwrap();
+            let flash = destroy(nand, &PLACES).0;
+            let flash = without_the_last_of_the_log(flash, blocks, last, with_tags);
+            let (mut store, done) = Store::rebuild_on(flash, options()).unwrap();
             assert!(done.iter().any(|one| one.lost), "{at}: {done:?}");
             assert_sound(&mut store);
             assert!(contents(&mut store) == model, "{at}: {done:?}");
+            works_on(store, &at);
+        }
+    });
+}
+
+#[test]
+fn a_store_whose_log_ends_with_several_damaged_pages_does_not_go_on_without_them() {
+    grid(|placement, blocks, _| {
+        for last in [1, 2, 3, 10] {
+            let at = format!("{placement}, {blocks} blocks, the last {last} pages");
+            let made = || {
+                let (nand, model) = written_again(placement, blocks, true, false);
+                let mut flash = Flash::new(nand, 1);
+                flash.nand_mut().power_on();
+                (without_the_last_of_the_log(flash, blocks, last, false), model)
+            };
+            match Store::open_on(made().0, options()) {
+                Ok(mut store) => {
+                    assert_eq!(last, 1, "{at}");
+                    let problems = store.check(true).unwrap().problems;
+                    assert!(problems[0].contains("the last commit may be lost"), "{at}: {problems:?}");
+                }
+                Err(why) => assert!(last > 1 && is_damage(&why), "{at}: {why}"),
+            }
+            let (flash, model) = made();
+            let (mut store, reports) = rebuilt(flash, &at);
+            assert!(contents(&mut store) == model, "{at}: {reports:?}");
             works_on(store, &at);
         }
     });
