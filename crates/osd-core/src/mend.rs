@@ -16,6 +16,7 @@
 
 use super::extents::Index;
 use super::flash::Flash;
+use super::found::{Found, Written};
 use super::layout::{Extent, Fork, Key, OBJECT_BYTES_MAX, Onode, PageKind, Value};
 use super::node::Node;
 use super::recover::checked;
@@ -25,15 +26,6 @@ use super::{Store, is_damage};
 use bimetal_base::Result;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Where what lost leaves held is looked for.
-#[derive(Default)]
-pub(super) struct Found {
-    /// Nothing is known of what is alive in which segment.
-    pub everywhere: bool,
-    /// Objects that are known to be gone.
-    pub gone: FxHashSet<u64>,
-}
 
 /// Something that was damaged, and what became of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -408,16 +400,6 @@ impl Tree {
     }
 }
 
-/// What a summary says was written for an object.
-struct Written {
-    when: u64,
-    start: Key,
-    /// Where what was lost ends.
-    high: Key,
-    len: u64,
-    at: u64,
-}
-
 impl Index {
     /// Everything that segments with something alive say was written under the keys in `lost`, the newest first.
     fn written(&mut self, lost: &[Lost], everywhere: bool) -> Result<Vec<Written>> {
@@ -577,7 +559,7 @@ impl Store {
         }
         let is_lost = |key: Key| lost.iter().any(|(low, high)| (*low..*high).contains(&key));
         let mut again = BTreeMap::new();
-        for written in self.index.written(lost, found.everywhere)? {
+        for written in found.left_of(self.index.written(lost, found.everywhere)?) {
             let object = written.start.object;
             if found.gone.contains(&object) {
                 continue;

@@ -23,9 +23,10 @@ use super::append::Media;
 use super::checkpoint::{Checkpoints, State};
 use super::extents::Index;
 use super::flash::{Addr, Flash};
+use super::found::Found;
 use super::layout::{Extent, Fork, Key, OBJECT_BYTES_MAX, PageKind, Value};
 use super::log::{self, Gap, Record};
-use super::mend::{Found, Lost, Mended};
+use super::mend::{Lost, Mended};
 use super::node::{self, By, Node};
 use super::segments;
 use super::summary::LogEntry;
@@ -448,9 +449,14 @@ impl Store {
         self.next_object = self.next_object.max(scan.object.saturating_add(1));
         // What the log replaces has to be counted before.
         self.index.count_again()?;
-        let gone = self.apply_past(&records, &gaps, &mut lost)?;
+        let mut found = Found::of(&records, base.mark);
+        found.everywhere = true;
+        if !gaps.is_empty() {
+            // What is left of it may be in commits that are lost.
+            found.said.clear();
+        }
+        self.apply_past(&records, &gaps, &found.gone, &mut lost)?;
         self.index.media.close_what_is_used();
-        let found = Found { everywhere: true, gone };
         self.fill_lost(&lost, &found)?;
         if !gaps.is_empty() {
             self.complete_objects(&found.gone)?;
@@ -474,15 +480,15 @@ impl Store {
         Ok(())
     }
 
-    /// Applies what the log says, and where some of it is missing what segments say was written meanwhile; the objects that
-    /// are gone as far as it says.
+    /// Applies what the log says, and where some of it is missing what segments say was written meanwhile; `gone` are the
+    /// objects that are so as far as it says.
     fn apply_past(
         &mut self,
         records: &[Record],
         gaps: &[Gap],
+        gone: &FxHashSet<u64>,
         lost: &mut Vec<Lost>,
-    ) -> Result<FxHashSet<u64>> {
-        let mut gone = FxHashSet::default();
+    ) -> Result<()> {
         let (mut gaps, mut is_careful) = (gaps.iter().peekable(), false);
         // Objects of which something came after commits that are lost.
         let (mut bridged, mut later) = (BTreeSet::new(), BTreeSet::new());
@@ -493,11 +499,6 @@ impl Store {
             }
             if let (true, Record::Put(key, _) | Record::Delete(key)) = (is_careful, record) {
                 later.insert(key.object);
-            }
-            match record {
-                Record::Delete(key) if *key == Key::onode(key.object) => drop(gone.insert(key.object)),
-                Record::Put(key, _) if *key == Key::onode(key.object) => drop(gone.remove(&key.object)),
-                _ => {}
             }
             let mut done = self.apply_careful(record, is_careful);
             if done.as_ref().is_err_and(is_damage) {
@@ -525,7 +526,7 @@ impl Store {
                 "object {object}: a part of it may be as it was before the commits that are lost"
             ))
         }));
-        Ok(gone)
+        Ok(())
     }
 
     /// Applies a record; where commits are missing before it, what it maps may be mapped in other extents than it was.

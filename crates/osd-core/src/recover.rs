@@ -18,9 +18,10 @@ use super::append::Media;
 use super::checkpoint::{Checkpoints, State};
 use super::extents::Index;
 use super::flash::{Addr, Flash};
+use super::found::Found;
 use super::layout::{PageKind, Value};
 use super::log::Record;
-use super::mend::{Found, Mended};
+use super::mend::Mended;
 use super::placement::{self, DataClass};
 use super::tree::Tree;
 use super::{Access, Buffer, Counts, Format, Options, Store, is_damage};
@@ -164,14 +165,14 @@ impl Store {
         }
         self.index.log.set_base(anchor.mark);
         let media = &mut self.index.media;
-        let mut found = Vec::new();
+        let mut pages = Vec::new();
         let was_broken = media.is_broken();
         if was_broken {
             // The store was not closed, or was used since.
-            found = media.pages_after(&anchor.chains)?;
-            media.abandon(!found.is_empty());
+            pages = media.pages_after(&anchor.chains)?;
+            media.abandon(!pages.is_empty());
         }
-        let of_kind = |kind: PageKind| found.iter().filter(move |page| page.1 == kind).map(|page| page.0);
+        let of_kind = |kind: PageKind| pages.iter().filter(move |page| page.1 == kind).map(|page| page.0);
         let logged: Vec<Addr> = of_kind(PageKind::Log).collect();
         let Index { media, log, .. } = &mut self.index;
         let mut lost = Vec::new();
@@ -201,6 +202,7 @@ impl Store {
             }
         }
         self.note_unsaid(&records)?;
+        let found = Found::of(&records, anchor.mark);
         for record in records {
             match self.apply_record(&record) {
                 Err(why) if is_damage(&why) => {
@@ -218,7 +220,7 @@ impl Store {
         let media = &mut self.index.media;
         media.close_what_is_used();
         media.skip_serials(SERIAL_GAP);
-        self.fill_lost(&lost, &Found::default())
+        self.fill_lost(&lost, &found)
     }
 
     /// Notes the segments of which only the log says what was written to them last: they were open when the power went.
