@@ -197,12 +197,13 @@ impl Anchors {
     }
 
     /// For a store of which no anchor, or nothing that one names, can be read, on `flash`, which is seen with one block a
-    /// segment; what it had to guess, in words. New anchors count before any that may still be there.
+    /// segment; what it had to guess, in words, and the last commit that an anchor speaks of. New anchors count before any
+    /// that may still be there.
     ///
     /// # Errors
     /// [`Error::Invalid`] if nothing is left of a store; [`Error::Unsupported`] if it is of another version.
-    pub fn again(flash: &mut Flash, keep_bytes: bool) -> Result<(Anchors, Vec<String>)> {
-        let (mut found, mut guessed) = (None, Vec::new());
+    pub fn again(flash: &mut Flash, keep_bytes: bool) -> Result<(Anchors, Vec<String>, u64)> {
+        let (mut found, mut guessed, mut commit) = (None, Vec::new(), 0);
         let (mut newest, mut at) = (0, None);
         let mut first_other = None;
         for block in 0..flash.segments().min(ANCHOR_SEARCH) {
@@ -221,11 +222,10 @@ impl Anchors {
                         (newest, at) = (newest.max(tag.serial), Some(block));
                         let anchor = flash.read(addr, PageKind::Anchor).and_then(|page| Anchor::read(&page));
                         let placement = String::new();
-                        anchor.map(|anchor| FormatRecord {
-                            segment_blocks: anchor.segment_blocks,
-                            kept: anchor.kept,
-                            keep_bytes,
-                            placement,
+                        anchor.map(|anchor| {
+                            commit = commit.max(anchor.commit);
+                            let Anchor { segment_blocks, kept, .. } = anchor;
+                            FormatRecord { segment_blocks, kept, keep_bytes, placement }
                         })
                     }
                     _ => {
@@ -256,7 +256,7 @@ impl Anchors {
         }
         let count = record.kept.saturating_mul(record.segment_blocks).clamp(1, flash.segments());
         let at = (at.unwrap_or(count - 1).min(count - 1), u32::MAX);
-        Ok((Anchors { count, at, number: newest + NUMBER_GAP, kept: record.kept, record }, guessed))
+        Ok((Anchors { count, at, number: newest + NUMBER_GAP, kept: record.kept, record }, guessed, commit))
     }
 
     /// Erase blocks of a segment, as the summaries of segments say.

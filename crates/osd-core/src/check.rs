@@ -117,7 +117,8 @@ impl Store {
         let (bad, good): (Vec<u32>, Vec<u32>) =
             all.clone().partition(|number| segments.get(*number).state == State::Bad);
         let is_empty = |number: &&u32| segments.alive_in(**number) == 0;
-        if !bad.is_empty() && good.iter().filter(is_empty).count() <= self.least_segments() {
+        // Looking for room takes one before it is given up.
+        if !bad.is_empty() && good.iter().filter(is_empty).count() <= self.least_segments() + 1 {
             checked.problems.push(format!(
                 "{} of {} segments are in bad blocks, and too few are left: what it holds can be read, and no change can be kept",
                 bad.len(),

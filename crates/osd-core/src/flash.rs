@@ -22,6 +22,8 @@ use bytes::Bytes;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Addr(pub u32);
 
+/// Bytes that begin a page of the store's own, some of which are not 0.
+const HEADER_BYTES: usize = 36;
 /// Attempts at reading a page with too many wrong bits.
 const READS_MAX: u32 = 3;
 const KIND_BITS: u32 = 8;
@@ -356,6 +358,20 @@ impl Flash {
     /// Whether nothing was ever written to a page since its block was erased: what its spare area shows.
     pub fn is_blank(&mut self, addr: Addr) -> Result<bool> {
         self.read_spare(addr).map(|page| page == Page::Erased)
+    }
+
+    /// Whether a page that cannot be read was whole once, as far as can be told: one that a power cut tore says so, and one
+    /// whose bytes the host of an image lost before it kept them begins with zeros, as no page of the store's own does.
+    pub fn was_whole(&mut self, addr: Addr) -> bool {
+        let (block, page) = self.place(addr);
+        match self.read_spare(addr) {
+            Ok(Page::Programmed(_)) => {
+                let bytes = self.nand.bytes(block, page);
+                bytes.is_ok_and(|bytes| bytes.iter().take(HEADER_BYTES).any(|byte| *byte != 0))
+            }
+            Ok(_) => false,
+            Err(_) => true,
+        }
     }
 
     /// Whether any page of the block that a page is in is programmed or blank.

@@ -41,6 +41,7 @@ mod checkpoint;
 mod clean;
 mod extents;
 mod flash;
+mod found;
 #[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]
 pub mod fuzz;

@@ -87,8 +87,8 @@ pub(super) struct Written {
 pub(super) struct Gap {
     /// Records before it.
     pub at: usize,
-    /// The last commit before it, and the first after it.
-    pub commits: (u64, u64),
+    /// The last commit before it, and the last one in it; none if nothing says which that is, or whether there was any.
+    pub commits: (u64, Option<u64>),
     /// When the last page before it was written, and the first after it.
     pub when: (u64, u64),
 }
@@ -146,8 +146,10 @@ pub(super) struct Log {
     base: u64,
     /// The page that the last complete commit that was read ends on, unless it was in what another repeats.
     last_page: Option<Addr>,
-    /// A page behind it that cannot be read, and that none repeats.
-    unread: Option<Addr>,
+    /// When that was written; 0 if there is none.
+    last_when: u64,
+    /// Pages behind it that cannot be read, and that none repeats.
+    unread: Vec<Addr>,
 }
 
 impl Log {
@@ -194,9 +196,20 @@ impl Log {
         self.last_page
     }
 
-    /// The last page that was read, if that cannot be read.
-    pub fn unread(&self) -> Option<Addr> {
-        self.unread
+    /// Pages that cannot be read, and behind which none can.
+    pub fn unread(&self) -> &[Addr] {
+        &self.unread
+    }
+
+    /// When the page was written that the last complete commit ends on that was read; 0 if there is none.
+    pub fn last_when(&self) -> u64 {
+        self.last_when
+    }
+
+    /// Commits go on after this one, which cannot be read.
+    pub fn pass(&mut self, commit: u64) {
+        self.commit = self.commit.max(commit);
+        self.complete = self.commit;
     }
 
     /// Goes on after the checkpoint with a mark.
@@ -307,18 +320,20 @@ impl Log {
         pages: &[Addr],
         mut gaps: Option<&mut Vec<Gap>>,
     ) -> Result<Vec<Record>> {
-        let (mut reader, mut whole) = (Reader::default(), 0);
+        let mut reader = Reader::default();
+        (self.last_page, self.last_when) = (None, 0);
+        self.unread.clear();
         for addr in pages {
             let page = match media.flash.read(*addr, PageKind::Log) {
                 Err(why) if is_damage(&why) => {
                     tracing::warn!("osd: {why}");
-                    self.unread = Some(*addr);
+                    self.unread.push(*addr);
                     continue;
                 }
                 page => page?,
             };
             // The next page repeats it, or shows that something is missing.
-            self.unread = None;
+            self.unread.clear();
             let (written, mut before, its) = read_page(&page)?;
             if let Some(before) = before.take_if(|before| reader.expects(self.commit, before)) {
                 reader.take(&mut self.commit, before);
@@ -339,8 +354,8 @@ impl Log {
                 let next = begins.as_ref().map_or(its.commit, |before| before.commit);
                 let gap = Gap {
                     at: reader.records.len(),
-                    commits: (self.commit, next),
-                    when: (whole, written.when),
+                    commits: (self.commit, Some(next - 1)),
+                    when: (self.last_when, written.when),
                 };
                 match gaps.last_mut().filter(|last| last.at == gap.at) {
                     Some(last) => (last.commits.1, last.when.1) = (gap.commits.1, gap.when.1),
@@ -372,7 +387,7 @@ impl Log {
             self.pages += 1;
             reader.take(&mut self.commit, its);
             if reader.part == 0 {
-                (whole, self.last_page) = (written.when, Some(*addr));
+                (self.last_when, self.last_page) = (written.when, Some(*addr));
             }
         }
         reader.drop_unfinished();

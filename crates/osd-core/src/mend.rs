@@ -16,6 +16,7 @@
 
 use super::extents::Index;
 use super::flash::Flash;
+use super::found::{Found, Written};
 use super::layout::{Extent, Fork, Key, OBJECT_BYTES_MAX, Onode, PageKind, Value};
 use super::node::Node;
 use super::recover::checked;
@@ -25,15 +26,6 @@ use super::{Store, is_damage};
 use bimetal_base::Result;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Where what lost leaves held is looked for.
-#[derive(Default)]
-pub(super) struct Found {
-    /// Nothing is known of what is alive in which segment.
-    pub everywhere: bool,
-    /// Objects that are known to be gone.
-    pub gone: FxHashSet<u64>,
-}
 
 /// Something that was damaged, and what became of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +59,11 @@ pub(super) type Lost = (Key, Key);
 
 const FIRST: Key = Key { object: 0, place: 0 };
 const END: Key = Key { object: u64::MAX, place: u64::MAX };
+
+/// The key after one.
+fn after(key: Key) -> Key {
+    Key { place: key.place.saturating_add(1), ..key }
+}
 
 /// What is known of a node.
 struct Seen {
@@ -137,11 +134,13 @@ impl Survey {
             self.unreadable.iter().filter_map(|id| Some((self.level_of(*id)?, *id))).collect();
         named.sort_unstable();
         let (mut made, mut above) = (0, Vec::new());
+        // Where what is made again begins, for what is above it.
+        let mut begins = FxHashMap::default();
         for (level, id) in named {
-            let bounds = self.bounds(id);
+            let bounds = self.bounds(id, level);
             let mut by_level: Vec<Vec<(Key, Built)>> = (0..level).map(|_| Vec::new()).collect();
             for (orphan, seen) in self.orphans().filter(|(_, seen)| seen.level < level) {
-                match self.first_key(orphan) {
+                match self.first_key(orphan, &begins) {
                     Some(key) if (bounds.0..bounds.1).contains(&key) && taken.insert(orphan) => {
                         by_level[usize::from(seen.level)].push((key, Built::There(orphan)));
                     }
@@ -175,6 +174,7 @@ impl Survey {
             } else {
                 above.push(bounds);
             }
+            begins.insert(id, children.first().map_or(bounds.0, |first| first.0));
             plan.nodes.push(Planned { id, level, children });
         }
         if made < plan.unnamed.len() {
@@ -195,15 +195,15 @@ impl Survey {
             if parent.is_none() || parent != before {
                 gaps.push((from, first));
             }
-            (from, before) = (Key { place: last.place.saturating_add(1), ..last }, parent);
+            (from, before) = (after(last), parent);
         }
         gaps.push((from, bounds.1));
         gaps.retain(|(low, high)| low < high);
         gaps
     }
 
-    /// The keys that belong to a node, as far as what names it says.
-    fn bounds(&self, id: u32) -> Lost {
+    /// The keys that belong to a node on a level: as far as what names it says, and else up to what other nodes have.
+    fn bounds(&self, id: u32, level: u8) -> Lost {
         let (mut low, mut high, mut at, mut steps) = (None, None, id, 0);
         while let Some((parent, index)) = self.parents.get(&at)
             && steps < self.parents.len()
@@ -213,7 +213,46 @@ impl Survey {
             high = high.or_else(|| children.get(index + 1).map(|next| next.0));
             (at, steps) = (*parent, steps + 1);
         }
-        (low.unwrap_or(FIRST), high.unwrap_or(END))
+        let (least, most) = match self.parents.get(&id) {
+            Some((parent, index)) if at != ROOT => {
+                self.beside(id, level, self.nodes[parent].children[*index].0)
+            }
+            _ => (FIRST, END),
+        };
+        (low.unwrap_or(least), high.unwrap_or(most))
+    }
+
+    /// What other nodes leave of the keys around one that belongs to a node on a level: those that are not below it, since
+    /// something on its level or above leads to them.
+    fn beside(&self, id: u32, level: u8, its: Key) -> Lost {
+        let (mut low, mut high) = (FIRST, END);
+        let mut is_others = |key: Key| match key <= its {
+            true => low = low.max(key),
+            false => high = high.min(key),
+        };
+        for (_, seen) in self.nodes.iter().filter(|(number, _)| self.top_level(**number) >= level) {
+            for key in seen.span.iter().flat_map(|(first, last)| [*first, after(*last)]) {
+                is_others(key);
+            }
+            for (index, (key, child)) in seen.children.iter().enumerate() {
+                // The key of a first child may be anywhere in it.
+                if index > 0 || *child != id && !self.nodes.contains_key(child) {
+                    is_others(*key);
+                }
+            }
+        }
+        (low, high)
+    }
+
+    /// The level of the topmost node that leads to one.
+    fn top_level(&self, id: u32) -> u8 {
+        let (mut at, mut steps) = (id, 0);
+        while let Some((parent, _)) = self.parents.get(&at)
+            && steps < self.parents.len()
+        {
+            (at, steps) = (*parent, steps + 1);
+        }
+        self.nodes.get(&at).map_or(0, |seen| seen.level)
     }
 
     /// Nodes that nothing names.
@@ -222,11 +261,16 @@ impl Survey {
         self.nodes.iter().filter(move |node| !named(node.0)).map(|(id, seen)| (*id, seen))
     }
 
-    /// The first key below a node.
-    fn first_key(&self, id: u32) -> Option<Key> {
+    /// The first key below a node, where those that are made again begin as is known so far.
+    fn first_key(&self, id: u32, begins: &FxHashMap<u32, Key>) -> Option<Key> {
         let mut waiting = vec![(id, usize::from(u8::MAX))];
         while let Some((id, left)) = waiting.pop() {
-            let Some(seen) = self.nodes.get(&id) else { continue };
+            let Some(seen) = self.nodes.get(&id) else {
+                match begins.get(&id) {
+                    Some(begin) => return Some(*begin),
+                    None => continue,
+                }
+            };
             if let Some((first, _)) = seen.span {
                 return Some(first);
             }
@@ -354,16 +398,6 @@ impl Tree {
         }
         nodes
     }
-}
-
-/// What a summary says was written for an object.
-struct Written {
-    when: u64,
-    start: Key,
-    /// Where what was lost ends.
-    high: Key,
-    len: u64,
-    at: u64,
 }
 
 impl Index {
@@ -525,7 +559,7 @@ impl Store {
         }
         let is_lost = |key: Key| lost.iter().any(|(low, high)| (*low..*high).contains(&key));
         let mut again = BTreeMap::new();
-        for written in self.index.written(lost, found.everywhere)? {
+        for written in found.left_of(self.index.written(lost, found.everywhere)?) {
             let object = written.start.object;
             if found.gone.contains(&object) {
                 continue;
@@ -613,7 +647,7 @@ impl Store {
             }
             self.damage.push(match is_new {
                 true => Mended::less(format!("object {object}: its size, times and attributes are lost; its contents were put together from what the segments say was written")),
-                false => Mended::whole(format!("object {object}: a part of it was put together from what the segments say was written")),
+                false => Mended::less(format!("object {object}: a part of it was put together from what the segments say was written; what had been cut off of it may be there again")),
             });
         }
         Ok(())
@@ -643,5 +677,111 @@ impl Store {
         let mut onode = self.index.onode(object)?;
         onode.size = end;
         self.index.set_onode(object, onode)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flash::Addr;
+    use crate::node::By;
+    use bimetal_base::random::Random;
+    use bimetal_media::nand::{Nand, NandProfile, Payload};
+    use bimetal_media::profile;
+
+    /// Long ones, of which few go into a node.
+    fn key(number: u64) -> Key {
+        Key::extent(1 << 60 | number / 8, Fork::Data, number % 8 << 40)
+    }
+
+    fn value(number: u64) -> Value {
+        Value::Extent(Extent { len: 1 + (number % 1000) as u32, at: number << 12 })
+    }
+
+    /// A tree of four levels and more, of small nodes, in which items came and went; all of it is on the flash.
+    fn tall(random: &mut Random) -> (Tree, Flash, BTreeMap<Key, Value>) {
+        let profile = profile::load::<NandProfile>("slc-2k").unwrap().ideal();
+        let nand = Nand::new(NandProfile { blocks: 128, ..profile }, 1, true, Payload::memory());
+        let (mut flash, mut tree) = (Flash::new(nand, 1), Tree::new(240, 1 << 30));
+        let mut model = BTreeMap::new();
+        for step in 0..150 {
+            let (from, run) = (random.below(6000), 1 + random.below(100));
+            for number in from..from + run {
+                if step < 90 {
+                    tree.put(&mut flash, key(number), &value(number)).unwrap();
+                    model.insert(key(number), value(number));
+                } else if step % 3 > 0 {
+                    tree.delete(&mut flash, key(number)).unwrap();
+                    model.remove(&key(number));
+                }
+            }
+        }
+        for (page, id) in (0..).zip(tree.dirty_nodes()) {
+            let mut out = crate::layout::Output::default();
+            tree.encode(id, &By::default(), &mut out);
+            assert!(flash.program(Addr(page), PageKind::Node, 1, &out.0).unwrap());
+            tree.wrote(id, Addr(page));
+        }
+        let table: Vec<u32> = (0..tree.table_len() as u32).map(|id| tree.addr(id)).collect();
+        (Tree::of(&table, 240, 1 << 30), flash, model)
+    }
+
+    #[test]
+    fn whatever_nodes_cannot_be_read_all_other_leaves_keep_their_items_and_the_keys_around_theirs() {
+        let (mut inner, mut leaves, mut tall_ones) = (0, 0, 0);
+        for seed in 0..400 {
+            let mut random = Random::new(seed, "mend");
+            let (mut tree, mut flash, mut model) = tall(&mut random);
+            let survey = Survey::of(&tree, &mut flash).unwrap();
+            let all: Vec<(u32, u8, Option<(Key, Key)>)> =
+                survey.nodes.iter().map(|(id, seen)| (*id, seen.level, seen.span)).collect();
+            tall_ones += u32::from(survey.nodes[&ROOT].level > 2);
+            // The root mostly, and some of any level, those on the higher ones more likely.
+            let mut damaged = BTreeSet::new();
+            if random.chance(0.8) {
+                damaged.insert(ROOT);
+            }
+            for _ in 0..1 + random.below(5) {
+                let level = random.below(3) as u8;
+                let its: Vec<u32> = all.iter().filter(|node| node.1 == level).map(|node| node.0).collect();
+                damaged.insert(its[random.below(its.len() as u64) as usize]);
+            }
+            for id in &damaged {
+                flash.turn_bit(Addr(tree.addr(*id)), 99);
+            }
+            let gone: Vec<(Key, Key)> =
+                all.iter().filter(|node| damaged.contains(&node.0)).filter_map(|node| node.2).collect();
+            let at = format!("seed {seed}, nodes {damaged:?}");
+            let lost = tree.mend(&mut flash).unwrap().1;
+            (inner, leaves) = (inner + damaged.len() - gone.len(), leaves + gone.len());
+            let is_gone = |key: &Key| gone.iter().any(|(first, last)| (first..=last).contains(&key));
+            for (key, value) in &model {
+                let is_lost = lost.iter().any(|(low, high)| (low..high).contains(&key));
+                assert_eq!(is_lost, is_gone(key), "{at}: {key:?} of {lost:?}");
+                let found = tree.get(&mut flash, *key).unwrap();
+                assert_eq!(found.as_ref(), (!is_gone(key)).then_some(value), "{at}: {key:?}");
+            }
+            model.retain(|key, _| !is_gone(key));
+            // It is a tree like any other.
+            for _ in 0..400 {
+                let number = random.below(6100);
+                match random.chance(0.5) {
+                    true => {
+                        tree.put(&mut flash, key(number), &value(number)).unwrap();
+                        model.insert(key(number), value(number));
+                    }
+                    false => {
+                        tree.delete(&mut flash, key(number)).unwrap();
+                        model.remove(&key(number));
+                    }
+                }
+            }
+            let mut found = BTreeMap::new();
+            let visit = |key, value| drop(found.insert(key, value));
+            tree.range_past(&mut flash, (FIRST, END), |_, why| panic!("{at}: {why}"), visit).unwrap();
+            assert!(found == model, "{at}: {} of {}", found.len(), model.len());
+        }
+        eprintln!("{inner} inner nodes, {leaves} leaves");
+        assert!(inner > 400 && leaves > 100 && tall_ones > 300, "{inner}, {leaves}, {tall_ones}");
     }
 }

@@ -205,15 +205,16 @@ impl Media {
         Ok(found)
     }
 
-    /// A page that cannot be read and may be of the log, after the last page of it that can, or after where its chain
+    /// Pages that cannot be read and may be of the log, after the last page of it that can, or after where its chain
     /// began; what stands at the end of a segment may be what a power cut tore, and `others` are no pages of the log.
     pub(super) fn hidden_after(
         &mut self,
         starts: &[ChainStart],
         last: Option<Addr>,
         others: &[Addr],
-    ) -> Result<Option<Addr>> {
-        let Some(start) = starts.first() else { return Ok(None) };
+    ) -> Result<Vec<Addr>> {
+        let Some(start) = starts.first() else { return Ok(Vec::new()) };
+        let mut all = Vec::new();
         let begin = match last {
             Some(addr) => (self.serial_of(self.segments.of(addr))?, self.flash.index_of(addr) + 1),
             None => (start.serial, start.index),
@@ -223,7 +224,7 @@ impl Media {
             if serial < begin.0 {
                 continue;
             }
-            let (mut hidden, mut is_its, mut follows) = (None, false, false);
+            let (mut hidden, mut is_its, mut follows) = (Vec::new(), false, false);
             for index in (0..self.flash.pages_per_segment()).rev() {
                 let addr = self.flash.addr(segment, index);
                 let tag = match self.flash.read_tag(addr) {
@@ -244,15 +245,15 @@ impl Media {
                 let is_hidden = !is_read && follows && (serial, index) >= begin && !others.contains(&addr);
                 // A block of which nothing can be read is one whose erasing the power cut off.
                 if is_hidden && self.flash.has_readable(addr) {
-                    hidden = Some(addr);
+                    hidden.push(addr);
                 }
                 follows |= is_read && tag.is_some();
             }
-            if is_its && hidden.is_some() {
-                return Ok(hidden);
+            if is_its {
+                all.extend(hidden.into_iter().rev());
             }
         }
-        Ok(None)
+        Ok(all)
     }
 
     /// Whether a page is of an earlier use of its segment than the one with this number: a block that could not be erased is bad,

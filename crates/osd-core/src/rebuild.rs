@@ -23,9 +23,10 @@ use super::append::Media;
 use super::checkpoint::{Checkpoints, State};
 use super::extents::Index;
 use super::flash::{Addr, Flash};
+use super::found::Found;
 use super::layout::{Extent, Fork, Key, OBJECT_BYTES_MAX, PageKind, Value};
 use super::log::{self, Gap, Record};
-use super::mend::{Found, Lost, Mended};
+use super::mend::{Lost, Mended};
 use super::node::{self, By, Node};
 use super::segments;
 use super::summary::LogEntry;
@@ -69,17 +70,25 @@ struct Scan {
     versions: Vec<Version>,
     /// Pages of the log with the use of their segments, and what they say of themselves.
     log: Vec<((u64, Addr), log::Written)>,
+    /// The last commit that a page of the log is of which can be read, and pages of it that cannot be read, with the use of
+    /// their segments.
+    logged: Option<((u64, Addr), u64)>,
+    hidden: Vec<(u64, Addr)>,
     access: Vec<Addr>,
-    /// The greatest numbers of the use of a segment and of an object.
+    /// The greatest numbers of the use of a segment, of an object, of a commit that a checkpoint or an anchor speaks of, and of
+    /// when data was written.
     serial: u64,
     object: u64,
+    commit: u64,
+    when: u64,
     /// Pages of data that nothing names but perhaps the index: by segment.
     unnamed: BTreeMap<u32, u32>,
 }
 
 impl Scan {
-    fn of(media: &mut Media) -> Result<Scan> {
-        let mut scan = Scan::default();
+    /// What is there, where anchors speak of a last `commit`.
+    fn of(media: &mut Media, commit: u64) -> Result<Scan> {
+        let mut scan = Scan { commit, ..Scan::default() };
         for segment in 0..media.segments.count() as u32 {
             if segment >= media.kept() {
                 scan.look_at(media, segment)?;
@@ -93,6 +102,7 @@ impl Scan {
 
     fn look_at(&mut self, media: &mut Media, segment: u32) -> Result<()> {
         let (mut serials, mut read) = (BTreeMap::<u64, u32>::new(), FxHashSet::default());
+        let mut hidden = Vec::new();
         for index in 0..media.flash.pages_per_segment() {
             let addr = media.flash.addr(segment, index);
             let tag = match media.flash.read_tag(addr) {
@@ -110,8 +120,11 @@ impl Scan {
                 }
                 PageKind::Log => {
                     match media.flash.read(addr, PageKind::Log).and_then(|page| log::read_page(&page)) {
-                        Ok((written, ..)) => self.log.push(((tag.serial, addr), written)),
-                        Err(why) if is_damage(&why) => {}
+                        Ok((written, _, its)) => {
+                            self.log.push(((tag.serial, addr), written));
+                            self.logged = self.logged.max(Some(((tag.serial, addr), its.commit)));
+                        }
+                        Err(why) if is_damage(&why) => hidden.push(addr),
                         Err(why) => return Err(why),
                     }
                 }
@@ -123,6 +136,8 @@ impl Scan {
             serials.into_iter().filter(|(serial, _)| *serial < SERIAL_MAX).max_by_key(|(_, pages)| *pages);
         let Some((serial, _)) = most else { return Ok(()) };
         self.serial = self.serial.max(serial);
+        // What they say of themselves may be wrong.
+        self.hidden.extend(hidden.into_iter().map(|addr| (serial, addr)));
         let (entries, unnamed) = media.said(segment)?;
         if unnamed > 0 {
             self.unnamed.insert(segment, unnamed);
@@ -136,7 +151,9 @@ impl Scan {
                     self.versions.push(Version { id, place: (serial, index), addr, read: None, mark: 0 });
                 }
                 LogEntry::Node { .. } => {}
-                LogEntry::Data { object, .. } => self.object = self.object.max(object),
+                LogEntry::Data { object, when, .. } => {
+                    (self.object, self.when) = (self.object.max(object), self.when.max(when));
+                }
             }
         }
         Ok(())
@@ -178,6 +195,10 @@ impl Scan {
                 (least, greatest) = (least.min(base), greatest.max(base));
             }
             let given_up = least < mark;
+            if !given_up {
+                // Its log was there before any of its nodes.
+                self.commit = self.commit.max(by.commit);
+            }
             let is_whole = which.len() == by.count as usize;
             if given_up || !is_whole && greatest < mark {
                 self.versions.retain(|version| version.mark != mark);
@@ -197,6 +218,20 @@ impl Scan {
     /// Pages of the log that were written after a checkpoint.
     fn log_after(&self, mark: u64) -> Vec<Addr> {
         self.log.iter().filter(|page| page.1.when >= mark).map(|page| page.0.1).collect()
+    }
+
+    /// What is missing behind the last commit that was read, which the log from a checkpoint on ends with: anchors or
+    /// checkpoints speak of a later one, pages of the log behind it cannot be read, or data was written after it. Whether
+    /// such data was committed nobody can tell then: what is promised is in it.
+    fn missing_after(&self, last: u64, when: u64, base: Option<u64>, at: usize) -> Option<Gap> {
+        let is_behind = |page: &&(u64, Addr)| self.logged.is_none_or(|logged| **page > logged.0);
+        let behind = self.hidden.iter().filter(is_behind).count() as u64;
+        // Those between the last page that can be read and the checkpoint are in its nodes.
+        let logged = self.logged.map_or(0, |logged| logged.1);
+        let known = base.map_or(0, |base| base.saturating_sub(logged));
+        let is_missing = self.commit > last || behind > known || self.when > when;
+        let commit = (self.commit > last).then_some(self.commit);
+        is_missing.then_some(Gap { at, commits: (last, commit), when: (when, u64::MAX) })
     }
 }
 
@@ -322,7 +357,7 @@ impl Store {
 
     /// A store as it will be, in memory; nothing is written.
     fn begin_rebuild(mut flash: Flash, options: Options) -> Result<(Store, Vec<Mended>)> {
-        let (anchors, guessed) = Anchors::again(&mut flash, options.keep_bytes)?;
+        let (anchors, guessed, commit) = Anchors::again(&mut flash, options.keep_bytes)?;
         let mut done: Vec<Mended> = guessed.into_iter().map(Mended::less).collect();
         let record = anchors.record().clone();
         super::recover::check_kept(record.keep_bytes, options.keep_bytes)?;
@@ -334,7 +369,7 @@ impl Store {
             ..State::default()
         };
         let mut store = Store::with(flash, Checkpoints::new(anchors), &state, options)?;
-        let mut scan = Scan::of(&mut store.index.media)?;
+        let mut scan = Scan::of(&mut store.index.media, commit)?;
         let (base, log) = store.choose(&mut scan)?;
         done.push(Mended::whole(format!(
             "the index was put together from {} nodes and {} pages of the log",
@@ -384,8 +419,21 @@ impl Store {
             media.segments.add_page(media.segments.of(addr));
         }
         log.iter().for_each(|addr| media.keep_for_reading(*addr));
-        let (records, gaps) = commits.read_past(media, base.commit, log)?;
+        let (records, mut gaps) = commits.read_past(media, base.commit, log)?;
         commits.set_base(base.mark);
+        // What a checkpoint says is not written again.
+        gaps.iter_mut().for_each(|gap| gap.when.0 = gap.when.0.max(base.mark));
+        let last_when = commits.last_when().max(base.mark);
+        // Without any of them all that segments say is looked for as it is.
+        if let Some(end) = scan.missing_after(commits.commit(), last_when, base.commit, records.len())
+            && last_when > 0
+        {
+            match gaps.last_mut().filter(|last| last.at == end.at) {
+                Some(last) => (last.commits.1, last.when.1) = (end.commits.1, end.when.1),
+                None => gaps.push(end),
+            }
+            commits.pass(scan.commit);
+        }
         self.note_unsaid(&records)?;
         let Index { media, tree, .. } = &mut self.index;
         let mut lost = match base.missing {
@@ -401,9 +449,14 @@ impl Store {
         self.next_object = self.next_object.max(scan.object.saturating_add(1));
         // What the log replaces has to be counted before.
         self.index.count_again()?;
-        let gone = self.apply_past(&records, &gaps, &mut lost)?;
+        let mut found = Found::of(&records, base.mark);
+        found.everywhere = true;
+        if !gaps.is_empty() {
+            // What is left of it may be in commits that are lost.
+            found.said.clear();
+        }
+        self.apply_past(&records, &gaps, &found.gone, &mut lost)?;
         self.index.media.close_what_is_used();
-        let found = Found { everywhere: true, gone };
         self.fill_lost(&lost, &found)?;
         if !gaps.is_empty() {
             self.complete_objects(&found.gone)?;
@@ -427,15 +480,15 @@ impl Store {
         Ok(())
     }
 
-    /// Applies what the log says, and where some of it is missing what segments say was written meanwhile; the objects that
-    /// are gone as far as it says.
+    /// Applies what the log says, and where some of it is missing what segments say was written meanwhile; `gone` are the
+    /// objects that are so as far as it says.
     fn apply_past(
         &mut self,
         records: &[Record],
         gaps: &[Gap],
+        gone: &FxHashSet<u64>,
         lost: &mut Vec<Lost>,
-    ) -> Result<FxHashSet<u64>> {
-        let mut gone = FxHashSet::default();
+    ) -> Result<()> {
         let (mut gaps, mut is_careful) = (gaps.iter().peekable(), false);
         // Objects of which something came after commits that are lost.
         let (mut bridged, mut later) = (BTreeSet::new(), BTreeSet::new());
@@ -446,11 +499,6 @@ impl Store {
             }
             if let (true, Record::Put(key, _) | Record::Delete(key)) = (is_careful, record) {
                 later.insert(key.object);
-            }
-            match record {
-                Record::Delete(key) if *key == Key::onode(key.object) => drop(gone.insert(key.object)),
-                Record::Put(key, _) if *key == Key::onode(key.object) => drop(gone.remove(&key.object)),
-                _ => {}
             }
             let mut done = self.apply_careful(record, is_careful);
             if done.as_ref().is_err_and(is_damage) {
@@ -478,7 +526,7 @@ impl Store {
                 "object {object}: a part of it may be as it was before the commits that are lost"
             ))
         }));
-        Ok(gone)
+        Ok(())
     }
 
     /// Applies a record; where commits are missing before it, what it maps may be mapped in other extents than it was.
@@ -495,9 +543,12 @@ impl Store {
 
     /// Puts in the place of commits that cannot be read what the segments say was written meanwhile, and to what.
     fn bridge(&mut self, gap: &Gap, named: &mut BTreeSet<u64>) -> Result<()> {
-        let (after, before) = gap.commits;
+        let which = match gap.commits {
+            (after, Some(last)) => format!("commits after {after} up to {last}"),
+            (after, None) => format!("commits after {after}, if there were any,"),
+        };
         self.damage.push(Mended::less(format!(
-            "commits after {after} and before {before} cannot be read: what they removed, cut off or said of objects is lost"
+            "{which} cannot be read: what they removed, cut off or said of objects is lost"
         )));
         let mut written = Vec::new();
         for segment in self.index.media.kept()..self.index.media.segments.count() as u32 {

@@ -18,9 +18,10 @@ use super::append::Media;
 use super::checkpoint::{Checkpoints, State};
 use super::extents::Index;
 use super::flash::{Addr, Flash};
+use super::found::Found;
 use super::layout::{PageKind, Value};
 use super::log::Record;
-use super::mend::{Found, Mended};
+use super::mend::Mended;
 use super::placement::{self, DataClass};
 use super::tree::Tree;
 use super::{Access, Buffer, Counts, Format, Options, Store, is_damage};
@@ -164,34 +165,44 @@ impl Store {
         }
         self.index.log.set_base(anchor.mark);
         let media = &mut self.index.media;
-        let mut found = Vec::new();
+        let mut pages = Vec::new();
         let was_broken = media.is_broken();
         if was_broken {
             // The store was not closed, or was used since.
-            found = media.pages_after(&anchor.chains)?;
-            media.abandon(!found.is_empty());
+            pages = media.pages_after(&anchor.chains)?;
+            media.abandon(!pages.is_empty());
         }
-        let of_kind = |kind: PageKind| found.iter().filter(move |page| page.1 == kind).map(|page| page.0);
+        let of_kind = |kind: PageKind| pages.iter().filter(move |page| page.1 == kind).map(|page| page.0);
         let logged: Vec<Addr> = of_kind(PageKind::Log).collect();
         let Index { media, log, .. } = &mut self.index;
         let mut lost = Vec::new();
         let records = log.read(media, anchor.commit, &logged)?;
         if was_broken {
-            let hidden = media.hidden_after(&anchor.chains, log.last_page(), its_pages)?;
-            match hidden.or(log.unread()) {
-                // All of it is in the nodes that the checkpoint wrote.
-                Some(addr) if rolled_back && hidden.is_some() => {
-                    let why = "it cannot be read, may be of the log, and the checkpoint after it cannot be read either";
-                    return Err(Error::corrupt("a page of the object store", why, addr.0));
-                }
-                Some(addr) => self.damage.push(Mended::less(format!(
+            let mut hidden = media.hidden_after(&anchor.chains, log.last_page(), its_pages)?;
+            // All of it is in the nodes that the checkpoint wrote.
+            if let (true, Some(addr)) = (rolled_back, hidden.first()) {
+                let why =
+                    "it cannot be read, may be of the log, and the checkpoint after it cannot be read either";
+                return Err(Error::corrupt("a page of the object store", why, addr.0));
+            }
+            hidden.extend(
+                log.unread().iter().filter(|addr| !hidden.contains(addr)).copied().collect::<Vec<_>>(),
+            );
+            // A cut tears the last one, and no commit is written before the host keeps the one before it.
+            let mut damaged = hidden.iter().filter(|addr| media.flash.was_whole(**addr));
+            if let (Some(addr), Some(next)) = (damaged.next(), damaged.next()) {
+                let why = format!("it cannot be read, nor can page {}, and both may be of the log", next.0);
+                return Err(Error::corrupt("a page of the object store", why, addr.0));
+            }
+            if let Some(addr) = hidden.first() {
+                self.damage.push(Mended::less(format!(
                     "page {} may be of the log and cannot be read, and none repeats it: the last commit may be lost",
                     addr.0
-                ))),
-                None => {}
+                )));
             }
         }
         self.note_unsaid(&records)?;
+        let found = Found::of(&records, anchor.mark);
         for record in records {
             match self.apply_record(&record) {
                 Err(why) if is_damage(&why) => {
@@ -209,7 +220,7 @@ impl Store {
         let media = &mut self.index.media;
         media.close_what_is_used();
         media.skip_serials(SERIAL_GAP);
-        self.fill_lost(&lost, &Found::default())
+        self.fill_lost(&lost, &found)
     }
 
     /// Notes the segments of which only the log says what was written to them last: they were open when the power went.

@@ -186,11 +186,11 @@ impl State {
         says && target.can_be_nameless(name)
     }
 
-    /// Removes what nobody can hold any more. What cannot be read stays, and so does what says that it has a name; it is no reason not to mount or
-    /// unmount.
+    /// Removes what nobody can hold any more. What cannot be read stays, so does what says that it has a name, and so does all of it where too
+    /// little room is left; it is no reason not to mount or unmount.
     pub(super) fn remove_nameless(&mut self) -> Result<()> {
         match self.remove_readable_nameless() {
-            Err(why @ Error::Corrupt { .. }) => {
+            Err(why @ (Error::Corrupt { .. } | Error::NoSpace(_))) => {
                 tracing::error!("osd: what was removed while it was in use could not be freed: {why}");
                 Ok(())
             }

@@ -210,3 +210,31 @@ fn a_check_says_when_too_many_blocks_are_said_to_be_bad_for_any_change() {
         }
     }
 }
+
+#[test]
+fn where_a_check_says_nothing_of_bad_blocks_something_can_be_removed() {
+    let (mut told, mut untold) = (0, 0);
+    for placement in PLACEMENTS {
+        for left in 2..16 {
+            for ends in [true, false] {
+                let (mut store, mut model) = (store(placement, 1), Model::new());
+                (0..20).for_each(|_| commit(&mut store, &mut model));
+                if ends {
+                    store.close().unwrap();
+                }
+                let unused: Vec<u32> = (0..128).filter(|block| store.nand().next_page(*block) == 0).collect();
+                unused[left..].iter().for_each(|block| store.nand_mut().set_bad(*block, true));
+                let mut store = reopened(store);
+                if !store.check(true).unwrap().problems.is_empty() {
+                    told += 1;
+                    continue;
+                }
+                untold += 1;
+                let id = ObjectId(*model.keys().next().unwrap());
+                let removed = store.remove(id).and_then(|()| store.flush()).and_then(|()| store.close());
+                assert!(removed.is_ok(), "{placement}, {left} left, ends {ends}: {removed:?}");
+            }
+        }
+    }
+    assert!(told > 10 && untold > 10, "{told}, {untold}");
+}

@@ -406,6 +406,73 @@ fn contents_whose_index_is_lost_come_back_from_what_the_segments_say() {
     }
 }
 
+/// A store with objects of 60 000 bytes among small ones that the last checkpoint knows, and of which parts were removed, cut off
+/// or made holes since; cut off after a flush. What it holds.
+fn cut_and_punched(placement: &str, ids: &mut Vec<ObjectId>) -> (Nand, Model) {
+    const LEN: u64 = 60_000;
+    let mut store = store(placement, 1);
+    ids.clear();
+    for number in 0..200u8 {
+        let id = store.create(0).unwrap();
+        if number % 25 == 12 {
+            store.write(id, 0, Content::Bytes(&vec![number; LEN as usize])).unwrap();
+            ids.push(id);
+        } else {
+            store.write(id, 0, Content::Bytes(&[number; 700])).unwrap();
+        }
+    }
+    store.write(ids[4], 10_000, Content::Bytes(&[9; 10_000])).unwrap();
+    store.checkpoint(false).unwrap();
+    store.truncate(ids[0], 0).unwrap();
+    store.truncate(ids[0], LEN).unwrap();
+    store.punch(ids[1], 0, LEN - 8192).unwrap();
+    store.remove(ids[2]).unwrap();
+    store.truncate(ids[3], 0).unwrap();
+    store.write(ids[3], 0, Content::Bytes(b"new")).unwrap();
+    store.truncate(ids[3], LEN).unwrap();
+    // What was written over since has a place of its own, and what is behind it, too.
+    store.punch(ids[4], 0, 10_000).unwrap();
+    store.flush().unwrap();
+    // Written after the checkpoint, and cut off again.
+    store.write(ids[5], 5000, Content::Bytes(&[7; 30_000])).unwrap();
+    store.flush().unwrap();
+    store.punch(ids[5], 4000, 40_000).unwrap();
+    store.truncate(ids[6], 30_000).unwrap();
+    store.truncate(ids[6], LEN).unwrap();
+    store.flush().unwrap();
+    let model = contents(&mut store);
+    (store.into_nand(), model)
+}
+
+#[test]
+fn what_the_log_says_is_gone_does_not_come_back_with_a_lost_leaf() {
+    for placement in PLACEMENTS {
+        let mut ids = Vec::new();
+        let opened = Store::open(cut_and_punched(placement, &mut ids).0, options()).unwrap();
+        let pages: Vec<_> = opened.index.tree.pages().filter(|(id, _)| *id != 0).collect();
+        assert!(pages.len() > 3, "{}", pages.len());
+        for (node, addr) in pages {
+            let at = format!("{placement}, node {node}");
+            let (nand, model) = cut_and_punched(placement, &mut ids);
+            let mut flash = flash::Flash::new(nand, 1);
+            flash.nand_mut().power_on();
+            flash.turn_bit(addr, 77);
+            let mut store = Store::open_on(flash, options()).unwrap();
+            let mut reports = words(store.repair().unwrap());
+            reports.extend(store.check(true).unwrap().problems);
+            let found = contents(&mut store);
+            for id in &ids {
+                let bytes = |model: &Model| model.get(&id.0).map(|thing| thing.bytes.clone());
+                assert!(bytes(&found) == bytes(&model), "{at}: object {id}, {reports:?}");
+            }
+            for id in model.keys().chain(found.keys()).filter(|id| !names(&reports, **id)) {
+                assert!(found.get(id) == model.get(id), "{at}: object {id}, {reports:?}");
+            }
+            assert_sound(&mut reopened(store));
+        }
+    }
+}
+
 #[test]
 fn inner_nodes_that_cannot_be_read_with_those_above_them_cost_nothing() {
     let made = || {

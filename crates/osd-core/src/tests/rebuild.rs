@@ -274,6 +274,145 @@ fn with_two_pages_of_the_log_gone_only_what_is_named_differs() {
     assert!(refused > 10);
 }
 
+/// A store of 60 objects that were written whole in one commit, and then again: each in a commit of its own, or all in one;
+/// closed or cut off, and what it holds.
+fn written_again(placement: &str, blocks: u32, is_each: bool, ends: bool) -> (Nand, Model) {
+    let mut store = store(placement, blocks);
+    let ids: Vec<ObjectId> = (0..60).map(|_| store.create(0).unwrap()).collect();
+    for (round, is_each) in [(0, false), (1, is_each)] {
+        for (number, id) in (0..).zip(&ids) {
+            // A page of pieces says what it holds; one that is all of one object's does not, until the next checkpoint.
+            let len = 500 + usize::from(number) * 20;
+            store.write(*id, 0, Content::Bytes(&vec![number * 4 + round; len])).unwrap();
+            if is_each {
+                store.flush().unwrap();
+            }
+        }
+        store.flush().unwrap();
+        if !is_each {
+            store.checkpoint(false).unwrap();
+        }
+    }
+    let model = contents(&mut store);
+    if ends {
+        store.close().unwrap();
+    }
+    (store.into_nand(), model)
+}
+
+/// What differs from a model is named, or as it was before the commits that are lost, and where something does the report
+/// says that not all is there.
+fn differs_only_in_what_is_named(flash: Flash, model: &Model, at: &str) -> usize {
+    let (mut store, done) = Store::rebuild_on(flash, options()).unwrap_or_else(|why| panic!("{at}: {why}"));
+    let found = contents_past(&mut store);
+    let (is_less, reports) = (done.iter().any(|one| one.lost), words(done));
+    let ids: BTreeSet<u64> = model.keys().chain(found.keys()).copied().collect();
+    let differs: Vec<u64> =
+        ids.into_iter().filter(|id| found.get(id).and_then(Option::as_ref) != model.get(id)).collect();
+    assert!(differs.is_empty() || is_less, "{at}: {differs:?}, {reports:?}");
+    let is_told = reports.iter().any(|report| report.contains("cannot be read: what they removed"));
+    for id in &differs {
+        let its = found.get(id).and_then(Option::as_ref);
+        let is_old = its.is_some_and(|thing| thing.bytes.iter().all(|byte| byte % 4 == 0));
+        assert!(is_told && is_old || names(&reports, *id), "{at}: object {id} of {differs:?}, {reports:?}");
+    }
+    differs.len()
+}
+
+/// Damages the last pages of the log, their spare areas too or not.
+fn without_the_last_of_the_log(flash: Flash, blocks: u32, last: usize, with_tags: bool) -> Flash {
+    let mut flash = flash.with_segments(blocks);
+    let mut log = Vec::new();
+    for addr in (0..flash.segments() * flash.pages_per_segment()).map(Addr) {
+        match flash.read_tag(addr) {
+            Ok(Some(tag)) if tag.kind == PageKind::Log => log.push((tag.serial, addr)),
+            _ => {}
+        }
+    }
+    log.sort_unstable();
+    for (_, addr) in log.iter().rev().take(last) {
+        match with_tags {
+            true => flash.damage(*addr, Fault::Unreadable),
+            false => flash.turn_bit(*addr, 100),
+        }
+    }
+    flash.with_segments(1)
+}
+
+#[test]
+fn what_the_end_of_the_log_said_comes_back_from_the_segments() {
+    grid(|placement, blocks, _| {
+        for (last, with_tags) in [1, 2, 3, 10, 40].into_iter().flat_map(|last| [(last, false), (last, true)])
+        {
+            let at = format!("{placement}, {blocks} blocks, the last {last} pages, with tags {with_tags}");
+            let (nand, model) = written_again(placement, blocks, true, false);
+            let flash = destroy(nand, &PLACES).0;
+            let flash = without_the_last_of_the_log(flash, blocks, last, with_tags);
+            let (mut store, done) = Store::rebuild_on(flash, options()).unwrap();
+            assert!(done.iter().any(|one| one.lost), "{at}: {done:?}");
+            assert_sound(&mut store);
+            assert!(contents(&mut store) == model, "{at}: {done:?}");
+            works_on(store, &at);
+        }
+    });
+}
+
+#[test]
+fn a_store_whose_log_ends_with_several_damaged_pages_does_not_go_on_without_them() {
+    grid(|placement, blocks, _| {
+        for last in [1, 2, 3, 10] {
+            let at = format!("{placement}, {blocks} blocks, the last {last} pages");
+            let made = || {
+                let (nand, model) = written_again(placement, blocks, true, false);
+                let mut flash = Flash::new(nand, 1);
+                flash.nand_mut().power_on();
+                (without_the_last_of_the_log(flash, blocks, last, false), model)
+            };
+            match Store::open_on(made().0, options()) {
+                Ok(mut store) => {
+                    assert_eq!(last, 1, "{at}");
+                    let problems = store.check(true).unwrap().problems;
+                    assert!(problems[0].contains("the last commit may be lost"), "{at}: {problems:?}");
+                }
+                Err(why) => assert!(last > 1 && is_damage(&why), "{at}: {why}"),
+            }
+            let (flash, model) = made();
+            let (mut store, reports) = rebuilt(flash, &at);
+            assert!(contents(&mut store) == model, "{at}: {reports:?}");
+            works_on(store, &at);
+        }
+    });
+}
+
+#[test]
+fn a_segment_that_is_lost_as_a_whole_takes_nothing_along_that_is_not_named() {
+    let (mut refused, mut differ) = (0, 0);
+    for (placement, blocks) in PLACEMENTS.into_iter().zip([1, 2, 2, 1]) {
+        for (is_each, ends) in [(false, true), (false, false), (true, true), (true, false)] {
+            let made = || written_again(placement, blocks, is_each, ends);
+            let (pages, nand) = pages_of(made().0);
+            let per_block = Flash::new(nand, 1).pages_per_block();
+            let used: BTreeSet<u32> = pages.iter().map(|page| page.0.0 / per_block).collect();
+            for block in used {
+                let at = format!("{placement}, each {is_each}, ends {ends}, block {block}");
+                let lost = || {
+                    let mut flash = Flash::new(made().0, 1);
+                    flash.nand_mut().power_on();
+                    let its = pages.iter().filter(|page| page.0.0 / per_block == block);
+                    its.for_each(|page| flash.turn_bit(page.0, 100));
+                    flash
+                };
+                if Store::open_on(lost(), options()).is_err() {
+                    refused += 1;
+                    differ += differs_only_in_what_is_named(lost(), &made().1, &at);
+                }
+            }
+        }
+    }
+    eprintln!("{refused} put together again, {differ} objects not as they were");
+    assert!(refused > 5, "{refused}");
+}
+
 /// What all objects hold; none of one that cannot be read.
 fn contents_past(store: &mut Store) -> BTreeMap<u64, Option<Thing>> {
     let mut ids = Vec::new();

@@ -377,6 +377,29 @@ fn a_directory_can_be_read_and_mended_however_little_is_left_of_the_part() {
 }
 
 #[test]
+fn what_was_held_without_a_name_stays_where_there_is_no_room_to_remove_it() {
+    let node = NewNode { kind: Kind::File, perm: 0o644, rdev: 0, target: &[] };
+    let mut left_behind = 0;
+    for left in 0..16 {
+        let fs = OsdFs::new(store(64), true).unwrap();
+        fill(&fs, fs.root(), "kept");
+        let held = fs.create(&ROOT_USER, fs.root(), b"held", &node).unwrap().ino;
+        fs.write(held, 0, &[1; 5000], false).unwrap();
+        fs.unlink(fs.root(), b"held").unwrap();
+        fs.fsync(held, false).unwrap();
+        let mut store = fs.into_store();
+        let unused: Vec<u32> = (0..64).filter(|block| store.nand().next_page(*block) == 0).collect();
+        for block in unused.into_iter().skip(left) {
+            store.nand_mut().set_bad(block, true);
+        }
+        let fs = OsdFs::new(reopened(store), false).unwrap_or_else(|why| panic!("{left} left: {why}"));
+        assert_eq!(all(&fs).len(), 1, "{left} left");
+        left_behind += usize::from(fs.into_store().capacity().objects > 3);
+    }
+    assert!((1..16).contains(&left_behind), "{left_behind}");
+}
+
+#[test]
 fn a_directory_that_says_it_is_longer_than_what_was_written_keeps_its_names() {
     for size in [5000, 1 << 20, 1 << 40, 1 << 62] {
         let fs = OsdFs::new(store(64), true).unwrap();
