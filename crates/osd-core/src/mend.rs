@@ -691,7 +691,7 @@ mod tests {
 
     /// Long ones, of which few go into a node.
     fn key(number: u64) -> Key {
-        Key::extent(1 << 60 | number / 8, Fork::Data, number % 8 << 40)
+        Key::extent((1 << 60) + number / 8, Fork::Data, (number % 8) << 40)
     }
 
     fn value(number: u64) -> Value {
@@ -733,8 +733,8 @@ mod tests {
             let mut random = Random::new(seed, "mend");
             let (mut tree, mut flash, mut model) = tall(&mut random);
             let survey = Survey::of(&tree, &mut flash).unwrap();
-            let all: Vec<(u32, u8, Option<(Key, Key)>)> =
-                survey.nodes.iter().map(|(id, seen)| (*id, seen.level, seen.span)).collect();
+            let all = survey.nodes.iter().map(|(id, seen)| (*id, seen.level, seen.span));
+            let all: Vec<_> = all.collect();
             tall_ones += u32::from(survey.nodes[&ROOT].level > 2);
             // The root mostly, and some of any level, those on the higher ones more likely.
             let mut damaged = BTreeSet::new();
