@@ -400,7 +400,7 @@ impl Volume<'_> {
 
     /// Checks the volume; how it was opened, what is wrong, and how many objects there are. With `repair` what the
     /// NVRAM says wrong is written anew from a scan of the NAND, as long as no page is lost that only it speaks of; `lossy`, that is
-    /// done then, too, and what has lost its header gets a new one.
+    /// done then, too, and what has lost its header gets a new one. Of two entries of one name the older one gets another.
     ///
     /// # Errors
     /// It cannot be opened.
@@ -423,6 +423,10 @@ impl Volume<'_> {
         }
         let mut fs = self.open(true)?;
         let mut left = problems.clone();
+        if problems.iter().any(Problem::is_of_a_name) {
+            fs.tell_apart().map_err(error)?;
+            left = fs.check(true).map_err(error)?;
+        }
         if lossy && problems.iter().any(Problem::is_of_a_header) {
             fs.repair().map_err(error)?;
             left = fs.check(true).map_err(error)?;

@@ -3,6 +3,7 @@
 use super::Fs;
 use crate::blocks::BlockState;
 use crate::error::{Error, Result};
+use crate::header::NAME_MAX;
 use crate::media::{Nand, Nvram};
 use crate::object::{Kind, LOST_FOUND, NONE, ROOT};
 use crate::sorted;
@@ -23,6 +24,7 @@ pub struct Problem {
 /// Why a page that cannot be read is a problem: of an object's header, and of its data.
 const HEADER_UNREADABLE: &str = "its header cannot be read";
 const NO_HEADER: &str = "it has no header";
+const TWIN: &str = "another entry of its directory has its name";
 const UNREADABLE: &str = "a page cannot be read";
 const UNTAGGED: &str = "a page has no tags";
 const LOST: &str = "a page of the log is lost: of what it was of, an older state counts, or none";
@@ -36,6 +38,11 @@ impl Problem {
     /// Only [`Fs::repair`] ends it, which gives up what nothing but the header says.
     pub fn is_of_a_header(&self) -> bool {
         [HEADER_UNREADABLE, NO_HEADER].contains(&self.why)
+    }
+
+    /// Two entries of a directory have one name: [`Fs::tell_apart`].
+    pub fn is_of_a_name(&self) -> bool {
+        self.why == TWIN
     }
 
     /// A page is gone: a scan would forget what it was of.
@@ -124,8 +131,16 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
 
     /// No two entries of a directory have one name.
     fn check_names(&mut self, dir: u32, problems: &mut Vec<Problem>) -> Result<()> {
+        let twins = self.twins(dir)?;
+        problems.extend(twins.into_iter().map(|object| Problem { object, why: TWIN, at: 0 }));
+        Ok(())
+    }
+
+    /// The entries of a directory whose name another one has, too, whose header is later.
+    fn twins(&mut self, dir: u32) -> Result<Vec<u32>> {
+        let mut found = Vec::new();
         if self.volume.objects.find(dir)?.dir.is_none() {
-            return Ok(());
+            return Ok(found);
         }
         // By what names are now, not by what they were when they were loaded.
         self.volume.objects.dir_mut(dir)?.forget_names();
@@ -134,19 +149,67 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         sorted::sort(&mut keys);
         // Of different names few have one key.
         for same in keys.chunk_by(|one, two| one.0 == two.0).filter(|same| same.len() > 1) {
-            let mut names: Vec<Vec<u8>> = Vec::new();
+            let mut names: Vec<(Vec<u8>, u32)> = Vec::new();
             for (_, id) in same {
                 self.volume.show(*id)?;
                 let name = Vec::from(self.volume.objects.name_of(*id));
-                let is_there = names.contains(&name);
-                names.push(name);
-                if is_there {
-                    let why = "another entry of its directory has its name";
-                    problems.push(Problem { object: *id, why, at: 0 });
-                }
+                let Some(known) = names.iter().position(|(known, _)| *known == name) else {
+                    names.push((name, *id));
+                    continue;
+                };
+                let is_later = self.written_at(*id) > self.written_at(names[known].1);
+                found.push(if is_later { core::mem::replace(&mut names[known].1, *id) } else { *id });
             }
         }
-        Ok(())
+        Ok(found)
+    }
+
+    /// Where in the log an object's header is; what is not written yet comes last.
+    fn written_at(&self, id: u32) -> (u32, u32) {
+        let header = self.volume.objects.get(id).map_or(NONE, |object| object.header);
+        let log = &self.volume.log;
+        match header {
+            NONE => (u32::MAX, u32::MAX),
+            page => (log.blocks.get(log.flash.geometry().block_of(page)).sequence, page),
+        }
+    }
+
+    /// Gives entries whose name another one of their directory has a name of their own: the number of the object behind it.
+    /// The one whose header was written last keeps the name. How many got one.
+    ///
+    /// # Errors
+    /// There is no room, or a name cannot be read.
+    pub fn tell_apart(&mut self) -> Result<u32> {
+        let mut told = 0;
+        for dir in self.volume.objects.all_ids().collect::<Vec<u32>>() {
+            self.begin([dir])?;
+            if self.volume.objects.get(dir).is_none_or(|object| object.dir.is_none()) {
+                continue;
+            }
+            for id in self.twins(dir)? {
+                self.begin([dir, id])?;
+                let name = self.free_name(dir, id)?;
+                self.volume.move_entry(id, dir, dir, &name, 0)?;
+                told += 1;
+            }
+        }
+        Ok(told)
+    }
+
+    fn free_name(&mut self, dir: u32, id: u32) -> Result<Vec<u8>> {
+        self.volume.show(id)?;
+        let old = Vec::from(self.volume.objects.name_of(id));
+        let mut number = id;
+        loop {
+            let end = alloc::format!("~{number}");
+            let mut name = Vec::from(&old[..old.len().min(NAME_MAX - end.len())]);
+            name.extend_from_slice(end.as_bytes());
+            match self.lookup(dir, &name) {
+                Err(Error::NotFound) => return Ok(name),
+                Ok(_) => number = number.wrapping_add(1),
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// The pages of an object: its header (`None`), and its data by index.

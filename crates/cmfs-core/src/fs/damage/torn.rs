@@ -211,3 +211,55 @@ fn a_full_part_whose_host_lost_its_cache_can_be_emptied() {
         }
     }
 }
+
+/// `mv a b; mv z a`, and the host loses its cache with the data of the first header: the older state of `a` counts, so that two
+/// entries have one name. A repair gives the older one another.
+#[test]
+fn of_two_entries_of_one_name_a_repair_gives_the_older_one_another() {
+    for layout in LAYOUTS {
+        for has_memory in [true, false] {
+            let what = format!("{layout:?}, NVRAM {has_memory}");
+            let mut fs = make(GEOMETRY, 16 << 10, small(layout));
+            let a = fs.create(ROOT, b"a", &node(Kind::File)).unwrap();
+            fs.write(a, 0, &pages(65)).unwrap();
+            let z = fs.create(ROOT, b"z", &node(Kind::File)).unwrap();
+            fs.write(z, 0, &pages(97)).unwrap();
+            fs.sync().unwrap();
+            let mut fs = world::reopen(fs, true);
+            let other = fs.create(ROOT, b"other", &node(Kind::File)).unwrap();
+            fs.write(other, 0, &[1; 3000]).unwrap();
+            fs.sync().unwrap();
+            let mut before = fs.nand().clone();
+            fs.rename(ROOT, b"a", ROOT, b"b", false).unwrap();
+            let torn = written(&mut before, &mut fs.nand().clone());
+            assert!(!torn.is_empty(), "{what}");
+            fs.rename(ROOT, b"z", ROOT, b"a", false).unwrap();
+            let config = *fs.config();
+            let (mut nand, nvram) = fs.into_media();
+            torn.into_iter().for_each(|page| nand.tear(page));
+            nand.write_to_host();
+            let mut fs: TestFs = Fs::open(nand, nvram.filter(|_| has_memory), config).unwrap();
+            let named = |fs: &mut TestFs| {
+                let problems = fs.check(true).unwrap();
+                problems
+                    .iter()
+                    .filter(|problem| problem.is_of_a_name())
+                    .map(|problem| problem.object)
+                    .collect::<Vec<_>>()
+            };
+            assert_eq!(named(&mut fs), [a], "{what}");
+            assert_eq!(fs.tell_apart(), Ok(1), "{what}");
+            assert_eq!(fs.tell_apart(), Ok(0), "{what}");
+            let new = format!("a~{a}");
+            for nvram in [true, false] {
+                fs.update().unwrap();
+                let (nand, memory) = fs.into_media();
+                fs = Fs::open(nand, memory.filter(|_| nvram), config).unwrap();
+                assert_eq!(named(&mut fs), [0; 0], "{what}");
+                assert!(contents(&mut fs, b"a", &what) == pages(97), "{what}");
+                assert!(contents(&mut fs, new.as_bytes(), &what) == pages(65), "{what}");
+                assert_eq!(fs.lookup(ROOT, b"z"), Err(Error::NotFound), "{what}");
+            }
+        }
+    }
+}
