@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 const TARGET: &str = "thumbv7em-none-eabi";
 /// Bytes of code and constants: of the library with nothing left in that can be left out, and with all of it.
-const CODE_MOST: [u64; 2] = [178_000, 202_000];
+const CODE_MOST: [u64; 2] = [182_000, 206_000];
 /// Bytes of memory in use at most with a bound of 32 KiB, and of stack.
 const MEMORY_MOST: u64 = 64_000;
 const STACK_MOST: u64 = 11_000;

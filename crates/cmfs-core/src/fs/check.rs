@@ -5,7 +5,7 @@ use crate::blocks::BlockState;
 use crate::error::{Error, Result};
 use crate::header::NAME_MAX;
 use crate::media::{Nand, Nvram};
-use crate::object::{Kind, LOST_FOUND, NONE, ROOT};
+use crate::object::{Kind, LOST_FOUND, NONE, ROOT, numbered};
 use crate::sorted;
 use crate::tags::{PageKind, SpareState};
 use alloc::vec::Vec;
@@ -201,9 +201,8 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         let old = Vec::from(self.volume.objects.name_of(id));
         let mut number = id;
         loop {
-            let end = alloc::format!("~{number}");
-            let mut name = Vec::from(&old[..old.len().min(NAME_MAX - end.len())]);
-            name.extend_from_slice(end.as_bytes());
+            let end = numbered(b"~", number);
+            let name = [&old[..old.len().min(NAME_MAX - end.len())], &end].concat();
             match self.lookup(dir, &name) {
                 Err(Error::NotFound) => return Ok(name),
                 Ok(_) => number = number.wrapping_add(1),
