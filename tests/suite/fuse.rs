@@ -344,13 +344,18 @@ fn a_large_directory_is_listed_whole_while_it_changes() {
     assert_eq!(names(dir).len(), 2500);
 }
 
+/// A mount that anybody can reach, through parents that a temporary directory keeps to its owner; and a path in it.
+fn reachable_by_all() -> (Mounted, std::path::PathBuf) {
+    let mounted = Mounted::memfs("size=64MiB");
+    fs::set_permissions(mounted.scratch(), fs::Permissions::from_mode(0o755)).unwrap();
+    let path = mounted.path().join("f");
+    (mounted, path)
+}
+
 #[test]
 fn set_id_bits_go_with_changes_by_others() {
     need_fuse!();
-    let mounted = Mounted::memfs("size=64MiB");
-    // Through the mount point's parents, which a temporary directory keeps to its owner.
-    fs::set_permissions(mounted.scratch(), fs::Permissions::from_mode(0o755)).unwrap();
-    let path = mounted.path().join("f");
+    let (_mounted, path) = reachable_by_all();
     let as_nobody = |script: &str| {
         fs::write(&path, "contents").unwrap();
         std::os::unix::fs::chown(&path, Some(0), Some(0)).unwrap();
@@ -382,9 +387,7 @@ fn set_id_bits_go_with_changes_by_others() {
 #[test]
 fn set_id_bits_stay_when_somebody_asks_who_neither_owns_nor_writes_the_file() {
     need_fuse!();
-    let mounted = Mounted::memfs("size=64MiB");
-    fs::set_permissions(mounted.scratch(), fs::Permissions::from_mode(0o755)).unwrap();
-    let path = mounted.path().join("f");
+    let (_mounted, path) = reachable_by_all();
     fs::write(&path, "").unwrap();
     let asks = |(owner, group, mode): (u32, u32, u32), groups: &str, list: Option<&str>| {
         let _ = Command::new("setfacl").arg("-b").arg(&path).status().unwrap();
@@ -414,9 +417,7 @@ fn set_id_bits_stay_when_somebody_asks_who_neither_owns_nor_writes_the_file() {
 #[test]
 fn a_set_group_id_bit_without_execution_stays_for_members_of_the_group_alone() {
     need_fuse!();
-    let mounted = Mounted::memfs("size=64MiB");
-    fs::set_permissions(mounted.scratch(), fs::Permissions::from_mode(0o755)).unwrap();
-    let path = mounted.path().join("f");
+    let (_mounted, path) = reachable_by_all();
     let after = |script: &str, user: u32, groups: &str| {
         let _ = fs::remove_file(&path);
         fs::write(&path, "contents").unwrap();
@@ -442,9 +443,7 @@ fn a_set_group_id_bit_without_execution_stays_for_members_of_the_group_alone() {
 #[test]
 fn a_set_group_id_bit_goes_when_an_outsider_sets_a_list() {
     need_fuse!();
-    let mounted = Mounted::memfs("size=64MiB");
-    fs::set_permissions(mounted.scratch(), fs::Permissions::from_mode(0o755)).unwrap();
-    let path = mounted.path().join("f");
+    let (_mounted, path) = reachable_by_all();
     fs::write(&path, "").unwrap();
     let set = |groups: &str| {
         std::os::unix::fs::chown(&path, Some(65534), Some(24)).unwrap();
@@ -460,9 +459,7 @@ fn a_set_group_id_bit_goes_when_an_outsider_sets_a_list() {
 #[test]
 fn trusted_attributes_are_shown_to_root_only_and_ours_to_nobody() {
     need_fuse!();
-    let mounted = Mounted::memfs("size=64MiB");
-    fs::set_permissions(mounted.scratch(), fs::Permissions::from_mode(0o755)).unwrap();
-    let path = mounted.path().join("f");
+    let (_mounted, path) = reachable_by_all();
     fs::write(&path, "").unwrap();
     for name in ["user.a", "trusted.b"] {
         rustix::fs::setxattr(&path, name, b"1", XattrFlags::empty()).unwrap();

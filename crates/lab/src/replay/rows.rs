@@ -2,7 +2,8 @@
 
 use super::ending::Ending;
 use super::flash::ByCause;
-use super::report::{RunConfig, RunReport};
+use super::parquet;
+use super::report::{Latency, RunConfig, RunReport};
 use bimetal_base::units::show_size;
 use bimetal_base::{Error, Result};
 use bimetal_ftl::HostBytes;
@@ -144,6 +145,29 @@ fn csv(rows: &[Vec<(&'static str, Cell)>]) -> String {
 pub(super) fn write_csv(path: &Path, rows: &[Vec<(&'static str, Cell)>]) -> Result<()> {
     let text = csv(rows);
     guard::whole(path, |file| file.write_all(text.as_bytes()).map_err(|why| Error::io(path.display(), why)))
+}
+
+/// Writes rows, all of the same columns: Parquet if the name ends so, else CSV.
+///
+/// # Errors
+/// The file cannot be written.
+pub(super) fn write(path: &Path, rows: &[Vec<(&'static str, Cell)>]) -> Result<()> {
+    match path.extension().is_some_and(|extension| extension == "parquet") {
+        true => parquet::write_rows(path, rows),
+        false => write_csv(path, rows),
+    }
+}
+
+/// The columns of latencies that a span of a run has.
+pub(super) fn latencies(latency: &Latency) -> [(&'static str, Cell); 5] {
+    let count = |count| Cell::Count(Some(count));
+    [
+        ("latency_mean_ns", Cell::Number(Some(latency.mean))),
+        ("latency_p50_ns", count(latency.p50)),
+        ("latency_p99_ns", count(latency.p99)),
+        ("latency_p99_9_ns", count(latency.p99_9)),
+        ("latency_max_ns", count(latency.max)),
+    ]
 }
 
 /// A span as people read it.

@@ -8,9 +8,8 @@
 //! Cost: O(log open windows) a request, and a look at the layers for each window.
 
 use super::driver::{Observer, Served};
-use super::parquet;
 use super::report::{Latency, Measured, RunReport, Spread};
-use super::rows::{Cell, drop_silent_columns, show_ns, write_csv};
+use super::rows::{self, Cell, drop_silent_columns, latencies, show_ns};
 use crate::stack::Stack;
 use bimetal_base::time::Time;
 use bimetal_base::units::show_size;
@@ -58,8 +57,7 @@ pub struct Window {
 /// The columns of a window of a run, in order.
 fn row(run: &RunReport, window: &Window) -> Vec<(&'static str, Cell)> {
     let count = |count| Cell::Count(Some(count));
-    let latency = &window.latency_ns;
-    vec![
+    let mut cells = vec![
         ("run", Cell::Text(Some(run.config.run.clone()))),
         ("from_ns", count(window.from_ns)),
         ("requests", count(window.requests)),
@@ -67,16 +65,15 @@ fn row(run: &RunReport, window: &Window) -> Vec<(&'static str, Cell)> {
         ("writes", count(window.writes)),
         ("bytes_read", count(window.bytes_read)),
         ("bytes_written", count(window.bytes_written)),
-        ("latency_mean_ns", Cell::Number(Some(latency.mean))),
-        ("latency_p50_ns", count(latency.p50)),
-        ("latency_p99_ns", count(latency.p99)),
-        ("latency_p99_9_ns", count(latency.p99_9)),
-        ("latency_max_ns", count(latency.max)),
+    ];
+    cells.extend(latencies(&window.latency_ns));
+    cells.extend([
         ("pages_programmed", Cell::Count(window.pages_programmed)),
         ("pages_copied", Cell::Count(window.pages_copied)),
         ("erases", Cell::Count(window.erases)),
         ("write_amplification", Cell::Number(window.write_amplification)),
-    ]
+    ]);
+    cells
 }
 
 /// Writes the windows of all runs: Parquet if the name ends so, else CSV.
@@ -85,11 +82,7 @@ fn row(run: &RunReport, window: &Window) -> Vec<(&'static str, Cell)> {
 /// The file cannot be written.
 pub(super) fn write(path: &Path, runs: &[RunReport]) -> Result<()> {
     let rows = runs.iter().flat_map(|run| run.series.iter().map(move |window| row(run, window)));
-    let rows: Vec<_> = rows.collect();
-    match path.extension().is_some_and(|extension| extension == "parquet") {
-        true => parquet::write_rows(path, &rows),
-        false => write_csv(path, &rows),
-    }
+    rows::write(path, &rows.collect::<Vec<_>>())
 }
 
 /// The windows of a run as a table for people.

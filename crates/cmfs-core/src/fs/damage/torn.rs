@@ -43,16 +43,22 @@ fn pages(first: u8) -> Vec<u8> {
     (0..12u8).flat_map(|page| [first + page; 2048]).collect()
 }
 
+/// Another mount of a part, which has begun a session and synced what it wrote.
+fn in_a_later_mount(fs: TestFs) -> TestFs {
+    let mut fs = world::reopen(fs, true);
+    let other = fs.create(ROOT, b"other", &node(Kind::File)).unwrap();
+    fs.write(other, 0, &[1; 3000]).unwrap();
+    fs.sync().unwrap();
+    fs
+}
+
 /// A file that was synced, and was overwritten by a later mount: all that this one wrote is torn.
 fn overwritten(layout: Layout) -> (RamNand, RamNvram, Config) {
     let mut fs = make(GEOMETRY, 16 << 10, small(layout));
     let id = fs.create(ROOT, b"file", &node(Kind::File)).unwrap();
     fs.write(id, 0, &pages(65)).unwrap();
     fs.sync().unwrap();
-    let mut fs = world::reopen(fs, true);
-    let other = fs.create(ROOT, b"other", &node(Kind::File)).unwrap();
-    fs.write(other, 0, &[1; 3000]).unwrap();
-    fs.sync().unwrap();
+    let mut fs = in_a_later_mount(fs);
     let mut before = fs.nand().clone();
     fs.write(id, 0, &pages(97)).unwrap();
     let config = *fs.config();
@@ -225,10 +231,7 @@ fn of_two_entries_of_one_name_a_repair_gives_the_older_one_another() {
             let z = fs.create(ROOT, b"z", &node(Kind::File)).unwrap();
             fs.write(z, 0, &pages(97)).unwrap();
             fs.sync().unwrap();
-            let mut fs = world::reopen(fs, true);
-            let other = fs.create(ROOT, b"other", &node(Kind::File)).unwrap();
-            fs.write(other, 0, &[1; 3000]).unwrap();
-            fs.sync().unwrap();
+            let mut fs = in_a_later_mount(fs);
             let mut before = fs.nand().clone();
             fs.rename(ROOT, b"a", ROOT, b"b", false).unwrap();
             let torn = written(&mut before, &mut fs.nand().clone());

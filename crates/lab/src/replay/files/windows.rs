@@ -7,9 +7,8 @@
 //! Cost: a comparison a call, and a look at the devices for each window.
 
 use super::subject::Device;
-use crate::replay::parquet;
 use crate::replay::report::{Latency, Spread};
-use crate::replay::rows::{Cell, show_ns, write_csv};
+use crate::replay::rows::{self, Cell, latencies, show_ns};
 use bimetal_base::time::Time;
 use bimetal_base::units::show_size;
 use bimetal_base::{Error, Result};
@@ -212,19 +211,14 @@ fn columns(device: &str) -> [&'static str; 8] {
 
 fn row(window: &CallWindow) -> Vec<(&'static str, Cell)> {
     let count = |count| Cell::Count(Some(count));
-    let latency = &window.latency_ns;
     let mut cells = vec![
         ("from_ns", count(window.from_ns)),
         ("calls", count(window.calls)),
         ("failed", count(window.failed)),
         ("bytes_read", count(window.bytes_read)),
         ("bytes_written", count(window.bytes_written)),
-        ("latency_mean_ns", Cell::Number(Some(latency.mean))),
-        ("latency_p50_ns", count(latency.p50)),
-        ("latency_p99_ns", count(latency.p99)),
-        ("latency_p99_9_ns", count(latency.p99_9)),
-        ("latency_max_ns", count(latency.max)),
     ];
+    cells.extend(latencies(&window.latency_ns));
     for (name, device) in &window.devices {
         let asked = &device.requests;
         let requests =
@@ -241,11 +235,7 @@ fn row(window: &CallWindow) -> Vec<(&'static str, Cell)> {
 /// # Errors
 /// The file cannot be written.
 pub(in crate::replay) fn write(path: &Path, windows: &[CallWindow]) -> Result<()> {
-    let rows: Vec<_> = windows.iter().map(row).collect();
-    match path.extension().is_some_and(|extension| extension == "parquet") {
-        true => parquet::write_rows(path, &rows),
-        false => write_csv(path, &rows),
-    }
+    rows::write(path, &windows.iter().map(row).collect::<Vec<_>>())
 }
 
 /// The windows as a table for people.
