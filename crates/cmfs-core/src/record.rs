@@ -116,6 +116,11 @@ impl PassedOver {
         self.0.add((page, sequence));
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Whether a page is one of them.
     pub fn contains(&self, page: u32, sequence: u32) -> bool {
         self.0.contains_key(&(page, sequence))

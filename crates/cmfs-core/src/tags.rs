@@ -129,7 +129,9 @@ impl Packed {
             return PageKind::Format;
         }
         if self.chunk & HEADER_FLAG != 0 {
-            let Some(kind) = Kind::from_code(self.object >> TYPE_SHIFT) else { return PageKind::Unknown };
+            // What is of no kind, as a page that is passed over, is nobody's header.
+            let kind = Kind::from_code(self.object >> TYPE_SHIFT).filter(|kind| *kind != Kind::Unknown);
+            let Some(kind) = kind else { return PageKind::Unknown };
             let extra = Extra {
                 parent: self.chunk & PARENT_MASK,
                 kind,
@@ -141,6 +143,7 @@ impl Packed {
         }
         match (self.object, self.chunk) {
             (SUMMARY_OBJECT, _) => PageKind::Summary,
+            (0, _) => PageKind::Unknown,
             (object, 0) => PageKind::Header { object, extra: None },
             (object, chunk) => PageKind::Data { object, index: chunk - 1, bytes: self.bytes },
         }

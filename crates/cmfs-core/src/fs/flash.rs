@@ -47,6 +47,8 @@ pub(super) struct Flash<N> {
     failures: u64,
     watch: Watch,
     passed_over: PassedOver,
+    /// Some of those no record lists yet.
+    unlisted: bool,
 }
 
 impl<N: Nand> Flash<N> {
@@ -69,6 +71,7 @@ impl<N: Nand> Flash<N> {
             failures: 0,
             watch: Watch::new(&geometry, nand.correctable(), config),
             passed_over: PassedOver::default(),
+            unlisted: false,
             nand,
         })
     }
@@ -109,9 +112,26 @@ impl<N: Nand> Flash<N> {
         &mut self.passed_over
     }
 
+    /// From now on a page of a block with this sequence number is passed over.
+    pub fn pass_over(&mut self, page: u32, sequence: u32) {
+        self.passed_over.add(page, sequence);
+        self.unlisted = true;
+    }
+
+    /// Whether a page is passed over that no record lists: one has to, before anything is written that comes after it.
+    pub fn has_unlisted(&self) -> bool {
+        self.unlisted
+    }
+
+    /// The newest record lists the pages that are passed over, or does not.
+    pub fn set_listed(&mut self, is_listed: bool) {
+        self.unlisted = !is_listed;
+    }
+
     /// Those are the pages passed over that the record says whose page was read last.
     pub fn learn_passed_over(&mut self) {
         self.passed_over = PassedOver::from_page(&self.page, &self.geometry).unwrap_or_default();
+        self.unlisted = false;
     }
 
     /// Whether the list of pages that are passed over fills more than half of its room: blocks are to be erased for it.

@@ -126,23 +126,25 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
         Ok(damaged)
     }
 
-    /// What the paper's records leave to the header. Pages may have been written behind the end that it knows;
-    /// then the last one says where the end is.
+    /// What the paper's records leave to the header. The last page may end behind the end that it knows; if it was written
+    /// after the header, it says where the end is, as to a scan.
     fn learn_size(&mut self, id: u32, header: &Header) -> Result<()> {
         let object = self.objects.find(id)?;
         if !object.size_unknown {
             return Ok(());
         }
         let (end, mut size) = (object.map.end(), header.size.max(object.flash_size));
-        if end > self.pages_of(size)
+        if end > 0
+            && end >= self.pages_of(size)
             && let Some(page) = object.map.get(end - 1)
+            && (end > self.pages_of(size) || self.log.is_after(page, object.header))
         {
             let page_bytes = self.log.flash.geometry().page_bytes;
             let valid = match self.log.flash.read_tags(page)? {
                 SpareState::Tagged(tags) => tags.bytes.min(page_bytes),
                 SpareState::Erased | SpareState::Unreadable => page_bytes,
             };
-            size = u64::from(end - 1) * u64::from(page_bytes) + u64::from(valid);
+            size = size.max(u64::from(end - 1) * u64::from(page_bytes) + u64::from(valid));
         }
         let object = self.objects.find_mut(id)?;
         (object.size, object.flash_size, object.target) = (size, size, header.target);

@@ -78,9 +78,11 @@ impl<N: Nand, V: Nvram> Log<N, V> {
 
     /// The same part, of which nothing is known but its sessions.
     pub fn start_over(mut self) -> Result<Self> {
-        let (session, passed_over) = (self.session, core::mem::take(self.flash.passed_over()));
+        let (session, is_listed) = (self.session, !self.flash.has_unlisted());
+        let passed_over = core::mem::take(self.flash.passed_over());
         let mut log = Log { session, ..Log::new(self.flash.into_nand(), self.config)? };
         *log.flash.passed_over() = passed_over;
+        log.flash.set_listed(is_listed);
         Ok(log)
     }
 
@@ -98,6 +100,13 @@ impl<N: Nand, V: Nvram> Log<N, V> {
         for block in self.session.iter().flat_map(Session::blocks) {
             self.blocks.exclude(block);
         }
+    }
+
+    /// Whether a page was written after another one.
+    pub fn is_after(&self, page: u32, other: u32) -> bool {
+        let geometry = self.flash.geometry();
+        let place = |page: u32| (self.blocks.get(geometry.block_of(page)).sequence, page);
+        other == NONE || place(page) > place(other)
     }
 
     /// Whether a block is one of records.
@@ -167,6 +176,10 @@ impl<N: Nand, V: Nvram> Log<N, V> {
     /// Before the NAND changes for the first time in a mount: a new session begins.
     pub fn begin_session(&mut self) -> Result<()> {
         let Some(session) = &mut self.session else { return Ok(()) };
+        if self.flash.has_unlisted() {
+            // Its record says less than is known by now.
+            session.end();
+        }
         session.begin(&mut self.flash, &mut self.blocks, &mut self.memory, self.last_block)
     }
 
@@ -256,6 +269,10 @@ impl<N: Nand, V: Nvram> Log<N, V> {
 
     /// Writes to NVRAM what changed since the last time. `clean` says that flash and memory agree.
     pub fn commit(&mut self, objects: &Objects, clean: bool) -> Result<UpdateReport> {
+        // Once the NVRAM speaks of them no mount meets the pages again that are passed over.
+        if self.flash.has_unlisted() {
+            self.begin_session()?;
+        }
         // What the NVRAM speaks of is there before it does, and copies are before what they are of is erased.
         self.flash.sync()?;
         let open = self.position();

@@ -162,7 +162,8 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         let headerless = core::mem::take(&mut state.headerless);
         let mut objects = log.adopt(state);
         log.blocks.take_changed();
-        if objects.get(ROOT).is_none() {
+        let is_dir = |id| objects.get(id).is_some_and(|object| object.kind == Kind::Dir);
+        if !is_dir(ROOT) || objects.get(LOST_FOUND).is_some() && !is_dir(LOST_FOUND) {
             drop(objects);
             return Self::scan(log, Some(store.into_device()), Refusal::Damaged.why(), false);
         }

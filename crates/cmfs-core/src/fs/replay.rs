@@ -268,7 +268,7 @@ impl<'a, N: Nand, V: Nvram> Replay<'a, N, V> {
             None => return Ok(false),
             // The NVRAM was told of it, when it was synced.
             Some(known) if known == page => {}
-            Some(_) => self.log.flash.passed_over().add(page, tags.sequence),
+            Some(_) => self.log.flash.pass_over(page, tags.sequence),
         }
         Ok(true)
     }
@@ -334,6 +334,10 @@ impl<'a, N: Nand, V: Nvram> Replay<'a, N, V> {
         };
         let told = extra.or_else(|| whole.as_ref().map(extra_of));
         let Some(told) = told else { return Ok(false) };
+        if matches!(id, ROOT | LOST_FOUND) && told.kind != Kind::Dir {
+            // Neither is ever anything else: so says a page that is not what it seems.
+            return Ok(false);
+        }
         if let Some(header) = &whole
             && header.shadows != 0
         {

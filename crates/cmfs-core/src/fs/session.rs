@@ -3,7 +3,8 @@
 //!
 //! Two blocks hold records. A session with the NVRAM of the one before goes behind that one's record: the NVRAM says
 //! first which page it will be. Any other session, and one after a record that was cut off, erases the
-//! block that the newest record is not in and begins it anew, with two copies. So a newer record is either where the
+//! block that the newest record is not in and begins it anew, with two copies; so does one with a list of pages that are
+//! passed over. So a newer record is either where the
 //! NVRAM says, or at the beginning of the other block, or right behind where an older NVRAM says, or the NVRAM's page is
 //! gone: a mount reads one page and two spare areas to know, and a third while the other block is erased. Blocks of records are to the log as bad ones. Cost: one page a mount that writes, an erase
 //! where it has not the NVRAM of the one before.
@@ -180,11 +181,17 @@ impl Session {
         let (old, number) = (self.record, memory.number());
         let record = Record { session: self.given_out.wrapping_add(1), memory: number, ..old };
         let geometry = flash.geometry();
-        flash.passed_over().retain(&geometry, |block, sequence| blocks.get(block).sequence == sequence);
+        flash.passed_over().retain(&geometry, |block, sequence| {
+            let block = blocks.get(block);
+            // Of a block that a checkpoint speaks of the number is not known; it is what it was unless it was erased.
+            block.sequence == sequence || block.sequence == 0 && block.state != BlockState::Erased
+        });
         flash.thin_out();
         // What is tired is erased in the session after this one.
         let is_tired = flash.watch().is_tired(geometry.block_of(self.page));
-        let next = self.next.filter(|_| number != 0 && number == old.memory && !is_tired);
+        // A list of pages is in two copies, as at the beginning of a block: no other record says the same.
+        let has_list = !flash.passed_over().is_empty();
+        let next = self.next.filter(|_| number != 0 && number == old.memory && !is_tired && !has_list);
         let page = match (next, other_of(&record, geometry.block_of(self.page))) {
             (Some(next), _) => next,
             (None, Some(other)) => geometry.first_page(other),
@@ -202,6 +209,7 @@ impl Session {
         }
         // The pages it passes over are, before anything is written that comes after them.
         flash.keep_order()?;
+        flash.set_listed(true);
         *self = new;
         // What failed may hold the record before, which counts until the new one is there.
         failed.iter().try_for_each(|block| flash.mark_bad(*block))?;

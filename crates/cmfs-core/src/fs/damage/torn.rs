@@ -1,6 +1,7 @@
 //! Pages of which a host that lost its cache kept the tags and not the data.
 
 use super::*;
+use crate::fs::Problem;
 use crate::tags::{PageKind, SpareState};
 use std::vec::Vec;
 
@@ -37,6 +38,11 @@ fn contents(fs: &mut TestFs, name: &[u8], what: &str) -> Vec<u8> {
     let len = fs.read(id, 0, &mut bytes).unwrap_or_else(|error| panic!("{what}: {error}"));
     bytes.truncate(len);
     bytes
+}
+
+/// What a check finds, but for the pages without their data that this mount met.
+fn problems(fs: &mut TestFs) -> Vec<Problem> {
+    fs.check(true).unwrap().into_iter().filter(|problem| !problem.is_of_a_log_page()).collect()
 }
 
 fn pages(first: u8) -> Vec<u8> {
@@ -98,6 +104,7 @@ fn what_was_synced_is_there_though_the_first_write_after_the_host_lost_its_cache
                 for nvram in [media.1, None] {
                     let mut fs: TestFs = Fs::open(media.0.clone(), nvram, config).unwrap();
                     assert!(contents(&mut fs, b"file", &what) == pages(65), "{what}");
+                    assert_eq!(problems(&mut fs), [], "{what}");
                 }
             }
         }
@@ -114,6 +121,16 @@ fn what_was_synced_is_there_however_often_the_host_loses_its_cache() {
             let what = format!("{layout:?}, round {round}");
             let mut fs: TestFs = Fs::open(nand, nvram, config).unwrap();
             assert!(contents(&mut fs, b"file", &what) == pages(65), "{what}");
+            assert_eq!(problems(&mut fs), [], "{what}");
+            if round % 4 == 1 {
+                // What the NVRAM was told is what the next mount finds.
+                let objects = fs.object_count();
+                fs.sync().unwrap();
+                fs = world::reopen(fs, true);
+                assert_ne!(fs.report().kind, MountKind::Scanned, "{what}: {}", fs.report().why);
+                assert_eq!(fs.object_count(), objects, "{what}");
+                assert!(contents(&mut fs, b"file", &what) == pages(65), "{what}");
+            }
             let mut before = fs.nand().clone();
             let id = fs.lookup(ROOT, b"file").unwrap();
             fs.write(id, 0, &pages(97)).unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -262,6 +279,37 @@ fn of_two_entries_of_one_name_a_repair_gives_the_older_one_another() {
                 assert!(contents(&mut fs, b"a", &what) == pages(97), "{what}");
                 assert!(contents(&mut fs, new.as_bytes(), &what) == pages(65), "{what}");
                 assert_eq!(fs.lookup(ROOT, b"z"), Err(Error::NotFound), "{what}");
+            }
+        }
+    }
+}
+
+/// One page more that rots, and be it the one with the newest list of torn pages.
+#[test]
+fn the_list_of_torn_pages_has_a_copy() {
+    for layout in LAYOUTS {
+        for has_memory in [true, false] {
+            let (nand, nvram, config) = overwritten(layout);
+            let mut fs: TestFs = Fs::open(nand, Some(nvram), config).unwrap();
+            let other = fs.create(ROOT, b"third", &node(Kind::File)).unwrap();
+            fs.write(other, 0, &[7; 30_000]).unwrap();
+            let (mut nand, nvram) = fs.close().unwrap();
+            for page in record_pages(&mut nand) {
+                for spoil in [RamNand::spoil as Spoil, RamNand::blank] {
+                    let what = format!("{layout:?}, NVRAM {has_memory}, page {page}");
+                    let mut nand = nand.clone();
+                    spoil(&mut nand, page);
+                    let mut nvram = nvram.clone().filter(|_| has_memory);
+                    for mount in 0..3 {
+                        let what = format!("{what}, mount {mount}");
+                        let mut fs: TestFs = Fs::open(nand, nvram, config).unwrap();
+                        assert!(contents(&mut fs, b"file", &what) == pages(65), "{what}");
+                        assert!(contents(&mut fs, b"third", &what) == [7; 30_000], "{what}");
+                        fs.create(ROOT, format!("m{mount}").as_bytes(), &node(Kind::File)).unwrap();
+                        (nand, nvram) = fs.close().unwrap();
+                        nvram = nvram.filter(|_| mount > 0);
+                    }
+                }
             }
         }
     }
