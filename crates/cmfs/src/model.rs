@@ -4,8 +4,10 @@
 //! The array says what an operation takes and whether it works; what pages hold is kept here, with their spare
 //! areas. Pages of zeros are not kept, so that parts of many gigabytes can be filled.
 
-use bimetal_base::runtime;
+use bimetal_base::memory::check_room;
 use bimetal_base::time::Time;
+use bimetal_base::units::show_size;
+use bimetal_base::{Result as Checked, runtime};
 use bimetal_media::nand::{Failure, Nand, NandCounts, NandProfile, Page, Payload, Tag};
 use bimetal_media::nvram::{Nvram, NvramCounts, NvramProfile};
 use cmfs_core::{Geometry, NandError, NvramError};
@@ -64,15 +66,19 @@ pub struct ModelNand {
 
 impl ModelNand {
     /// A new part; what is random about it comes from `seed`.
-    pub fn new(profile: NandProfile, seed: u64, clock: Clock) -> ModelNand {
-        let array = Nand::new(profile, seed, false, Payload::None);
-        let shape = *array.geometry();
-        ModelNand {
+    ///
+    /// # Errors
+    /// Memory cannot hold what is known of its pages.
+    pub fn new(profile: NandProfile, seed: u64, clock: Clock) -> Checked<ModelNand> {
+        let shape = profile.geometry();
+        let bytes = shape.pages() * size_of::<Option<Kept>>() as u64 + u64::from(shape.blocks());
+        check_room(format_args!("the contents of {} ({})", profile.model, show_size(shape.bytes())), bytes)?;
+        Ok(ModelNand {
             pages: vec![None; shape.pages() as usize],
             marked_bad: vec![false; shape.blocks() as usize],
-            array,
+            array: Nand::new(profile, seed, false, Payload::None),
             clock,
-        }
+        })
     }
 
     /// What was done to it.

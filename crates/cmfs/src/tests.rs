@@ -15,7 +15,7 @@ fn nand_profile(pages: &str, bytes: u64) -> NandProfile {
 
 fn simulated(layout: Layout) -> Fs<Part, Memory> {
     let clock = Clock::default();
-    let nand = ModelNand::new(nand_profile("slc-4k", 32 << 20), 1, clock.clone());
+    let nand = ModelNand::new(nand_profile("slc-4k", 32 << 20), 1, clock.clone()).unwrap();
     let nvram = ModelNvram::new(profile::load("feram").unwrap(), 64 << 10, clock);
     let config = Config { layout, ..Config::default() };
     let (nand, nvram): (Part, Memory) = (Box::new(nand), Box::new(nvram));
@@ -34,7 +34,7 @@ fn it_does_what_every_file_system_here_does() {
 #[test]
 fn operations_on_the_simulated_part_take_what_its_profile_says() {
     let clock = Clock::default();
-    let mut nand = ModelNand::new(nand_profile("slc-2k", 1 << 20), 1, clock.clone());
+    let mut nand = ModelNand::new(nand_profile("slc-2k", 1 << 20), 1, clock.clone()).unwrap();
     let (mut data, mut spare) = (vec![7; 2048], vec![0xff; 64]);
     cmfs_core::Nand::program(&mut nand, 0, &data, &spare).unwrap();
     assert_eq!(clock.now().0, 252_800);

@@ -146,11 +146,11 @@ impl Ssd {
         self.model.lock().stats
     }
 
-    /// Programs all that is in memory, asked or not, from `at` on: also what a flush has not to wait for.
+    /// Programs all that is in memory, asked or not, from `at` on: also what a flush has not to wait for. Returns when that is done.
     ///
     /// # Errors
     /// The flash refuses a page, or is off.
-    pub fn write_back(&self, at: Time) -> Result<()> {
+    pub fn write_back(&self, at: Time) -> Result<Time> {
         self.model.lock().write_back_all(at)
     }
 
@@ -773,18 +773,23 @@ impl Model {
     }
 
     /// Programs all that is in memory, and waits for it.
-    fn write_back_all(&mut self, at: Time) -> Result<()> {
+    fn write_back_all(&mut self, at: Time) -> Result<Time> {
         let nand = self.flash.ftl().nand();
         if nand.is_off() {
             return Err(Error::Gone { device: nand.profile().model.clone() });
         }
         self.go_on(at);
         self.flash.see(at);
-        if let Served::UnderWay(number) = self.write_back(at)? {
-            self.under_way.answer(number, Ok(Bytes::new()));
-            self.wait(number).result?;
-        }
-        self.failed.take().map_or(Ok(()), Err)
+        let done = match self.write_back(at)? {
+            Served::Done(done) => done,
+            Served::UnderWay(number) => {
+                self.under_way.answer(number, Ok(Bytes::new()));
+                let ended = self.wait(number);
+                ended.result?;
+                ended.at
+            }
+        };
+        self.failed.take().map_or(Ok(done), Err)
     }
 
     /// Bytes that were written and are in memory alone; what is under its program counts as programmed.

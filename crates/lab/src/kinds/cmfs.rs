@@ -161,23 +161,29 @@ impl Make for CmfsArgs {
 
 /// The volume that the command line names.
 fn named<'a>(args: &'a VolumeArgs, options: &[String]) -> Result<Volume<'a>> {
-    let mut volume = Volume {
+    let (scan, checkpoint) = said(options)?;
+    Ok(Volume {
         nand: args.nand()?,
         nvram: args.nvram.as_deref(),
         device: &args.device,
-        scan: false,
-        checkpoint: None,
+        scan,
+        checkpoint,
         plain: args.yaffs2,
-    };
+    })
+}
+
+/// What mount options say: whether it is to be scanned, and for pointers of how many bytes a checkpoint is left.
+fn said(options: &[String]) -> Result<(bool, Option<usize>)> {
+    let (mut scan, mut checkpoint) = (false, None);
     for option in options {
         match option.as_str() {
-            "scan" => volume.scan = true,
-            "checkpoint=32" => volume.checkpoint = Some(4),
-            "checkpoint=64" => volume.checkpoint = Some(8),
+            "scan" => scan = true,
+            "checkpoint=32" => checkpoint = Some(4),
+            "checkpoint=64" => checkpoint = Some(8),
             _ => return Err(no_option(KIND.name, option, KIND.options)),
         }
     }
-    Ok(volume)
+    Ok((scan, checkpoint))
 }
 
 struct Named<'a> {
@@ -240,12 +246,14 @@ fn check(args: &VolumeArgs, options: CheckOptions, _: &dyn Fn(&'static str)) -> 
 }
 
 fn play(clock: &Clock, args: &ReplayArgs) -> Result<Subject> {
+    // They are of mounting and unmounting: what is played on is new, and is not unmounted.
+    said(&args.options)?;
     let part = part(args)?;
     let nvram_bytes = (part.geometry().bytes() / 1000).max(4096) / 8 * 8;
     let media = MediaClock::on(clock.clone());
     #[cfg(test)]
     let profile = part.clone();
-    let nand: Box<dyn cmfs_core::Nand + Send> = Box::new(ModelNand::new(part, args.seed, media.clone()));
+    let nand: Box<dyn cmfs_core::Nand + Send> = Box::new(ModelNand::new(part, args.seed, media.clone())?);
     #[cfg(test)]
     let (nand, image): (Box<dyn cmfs_core::Nand + Send>, _) = {
         let (nand, image) = Mirrored::new(nand, &profile);

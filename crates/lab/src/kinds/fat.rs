@@ -2,7 +2,7 @@
 
 use super::{Kind, LiesOn};
 use crate::replay::Args as ReplayArgs;
-use crate::replay::files::{FLASH_BYTES, FatTree, Subject, caching, device, ftl, refuse_options};
+use crate::replay::files::{FLASH_BYTES, FatTree, Subject, caching, device, ftl};
 use bimetal_base::Result;
 use bimetal_base::memory::check_room;
 use bimetal_base::runtime::Clock;
@@ -30,7 +30,6 @@ pub const KIND: Kind = Kind {
 };
 
 fn play(clock: &Clock, args: &ReplayArgs) -> Result<Subject> {
-    refuse_options(args)?;
     let bytes = args.device_size.unwrap_or(FLASH_BYTES);
     let profile = args.device.as_deref().unwrap_or(DEVICE);
     check_room("the contents of the volume", bytes)?;

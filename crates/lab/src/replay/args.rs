@@ -7,6 +7,7 @@ use super::driver::TIME_MAX;
 use super::grid::GridArgs;
 use super::plot::Wanted;
 use super::precondition::Precondition;
+use crate::kinds::nfhybrid::mkfs::SectionSpec;
 use crate::kinds::{self, LiesOn};
 use crate::names;
 use crate::stack::admission_rule::{AdmissionRule, parse_range};
@@ -125,6 +126,9 @@ pub struct Args {
     /// With --fs nfhybrid: mount options of the file system, as lag=1s
     #[arg(short = 'o', long = "options", value_name = "OPTION[=VALUE]", requires = "fs")]
     pub options: Vec<String>,
+    /// With --fs nfhybrid: a section of the SSD half, as of `mkfs nfhybrid`; without any it has one
+    #[arg(long = "section", value_name = "NAME=extent:SIZE[,size:SIZE]", requires = "fs")]
+    pub sections: Vec<SectionSpec>,
     /// With --fs nfhybrid: the profile of the SSD half [ssd-slc]
     #[arg(long, value_name = "PROFILE", value_parser = names::DEVICE, hide_possible_values = true)]
     pub ssd: Option<String>,
@@ -356,11 +360,16 @@ impl Args {
         }
         let kind = self.fs.as_ref().map(|fs| kinds::KINDS.find(fs)).transpose()?;
         let has_halves = kind.is_some_and(|kind| kind.lies_on == LiesOn::Halves);
+        if let Some(kind) = kind {
+            let name = |option: &String| option.split_once('=').map_or(option.len(), |(name, _)| name.len());
+            kind.check_options(self.options.iter().map(|option| &option[..name(option)]))?;
+        }
         let of_halves = [
             ("--ssd", self.ssd.is_some()),
             ("--ssd-size", self.ssd_size.is_some()),
             ("--disk", self.disk.is_some()),
             ("--disk-size", self.disk_size.is_some()),
+            ("--section", !self.sections.is_empty()),
         ];
         let of_one = [("--device", self.device.is_some()), ("--device-size", self.device_size.is_some())];
         let (strange, why) = match has_halves {

@@ -3,10 +3,11 @@
 use super::args::Args;
 use super::files::FLASH_BYTES;
 use super::plan::DEFAULT_FLASH;
+use crate::kinds::nfhybrid::mkfs::SectionSpec;
 use crate::kinds::nfhybrid::play::{DISK, DISK_BYTES, SSD, SSD_BYTES};
 use crate::kinds::{KINDS, LiesOn, volume::PART};
 use crate::stack::NONE;
-use crate::stack::file::{ByteRange, DeviceKeys, Size, StackFile, Text};
+use crate::stack::file::{ByteRange, DeviceKeys, FsKeys, Size, StackFile, Text};
 use bimetal_base::{Error, Result};
 
 /// The stack with what a replay takes where nothing is said: the halves of an nfhybrid, what is under the others, the
@@ -43,7 +44,7 @@ fn lies_on(stack: &StackFile) -> Result<Option<LiesOn>> {
 }
 
 /// What options are called in a stack file.
-const KEYS: [(&str, &str); 13] = [
+const KEYS: [(&str, &str); 14] = [
     ("--queue-depth", "run.queue-depth"),
     ("--speed", "run.speed"),
     ("--pace", "run.pace ="),
@@ -56,6 +57,7 @@ const KEYS: [(&str, &str); 13] = [
     ("--unit", "trace.unit"),
     ("--page", "cache.page"),
     ("--device-size", "device.size"),
+    ("--section", "fs.sections"),
     ("--fs", "fs.kind"),
 ];
 
@@ -64,6 +66,11 @@ pub(super) fn in_keys(why: Error) -> Error {
     let Error::Invalid(text) = why else { return why };
     let said = KEYS.iter().fold(text, |text, (option, key)| text.replace(option, key));
     Error::Invalid(said)
+}
+
+/// Sections that a file says.
+fn sections(fs: Option<&FsKeys>) -> Vec<SectionSpec> {
+    fs.iter().flat_map(|fs| &fs.sections).map(|Text(section)| section.clone()).collect()
 }
 
 impl Args {
@@ -106,6 +113,7 @@ impl Args {
             ftl: ftl.iter().map(ToString::to_string).collect(),
             fs: kind,
             options: stack.mount_options(),
+            sections: sections(fs.as_ref().filter(|_| hybrid)),
             ssd: ssd.profile.clone().filter(|_| hybrid),
             ssd_size: bytes(&ssd.size).filter(|_| hybrid),
             disk: disk.profile.clone().filter(|_| hybrid),

@@ -244,6 +244,22 @@ impl Seen {
 mod tests {
     use super::super::{Args, RunReport, replay};
 
+    /// Also of an SSD whose memory survives power loss, and of which no flush asks anything.
+    #[test]
+    fn what_preconditioning_wrote_is_not_the_runs() {
+        for kind in ["fill", "random"] {
+            for device in ["ssd-slc --device-size 24MiB", "ssd-tlc --device-size 256MiB"] {
+                let what = format!("{device}, {kind}");
+                let read = "gen:zipf:pages=1000:requests=1:read=100";
+                let run = made(&format!("{read} --device {device} --precondition {kind}"));
+                assert_eq!((run.pages_programmed, run.pages_copied), (Some(0), Some(0)), "{what}");
+                let flash = serde_json::to_value(run.flash.unwrap()).unwrap();
+                assert_eq!(flash["done"]["host"]["programs"], 0, "{what}");
+                assert!(flash["preconditioning"]["host"]["programs"].as_u64() > Some(0), "{what}: {flash}");
+            }
+        }
+    }
+
     const RUN: &str = "gen:iometer:size=8MiB:requests=3000:random=100:read=30";
 
     fn made(line: &str) -> RunReport {

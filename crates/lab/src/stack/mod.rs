@@ -413,14 +413,15 @@ impl Model {
         }
     }
 
-    /// Programs what an SSD has in memory although no flush waits for it: memory that survives power loss, or one that lies.
+    /// Programs what an SSD has in memory although no flush waits for it: memory that survives power loss, or one that lies. Returns
+    /// when that is done.
     ///
     /// # Errors
     /// The flash refuses a page.
-    pub fn write_back(&self, at: Time) -> Result<()> {
+    pub fn write_back(&self, at: Time) -> Result<Time> {
         match self {
             Model::Ssd(ssd) => ssd.write_back(at),
-            Model::None | Model::Disk(_) | Model::Flash(_) => Ok(()),
+            Model::None | Model::Disk(_) | Model::Flash(_) => Ok(at),
         }
     }
 

@@ -7,6 +7,7 @@ use bimetal_base::{Error, Result};
 use bimetal_nfhybrid::{ssd, volume};
 use clap::Args;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -95,6 +96,13 @@ impl FromStr for SectionSpec {
     }
 }
 
+impl fmt::Display for SectionSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}=extent:{}", self.name, self.extent_bytes)?;
+        self.size_bytes.map_or(Ok(()), |bytes| write!(f, ",size:{bytes}"))
+    }
+}
+
 /// A directory and the section its files go to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapSpec {
@@ -170,20 +178,25 @@ fn said_of(dropped: Option<String>) -> String {
     dropped.map_or_else(String::new, |what| format!("dropped for ever, as asked: {what}\n"))
 }
 
-fn plan_of(args: &NfhybridArgs) -> volume::Plan<'_> {
-    let sections = args.sections.iter().map(|spec| ssd::SectionConfig {
-        name: spec.name.clone(),
-        extent_bytes: spec.extent_bytes,
-        size_bytes: spec.size_bytes,
-    });
-    let sections: Vec<_> = sections.collect();
-    let mut config = ssd::Config { flash_block_bytes: args.flash_block, ..ssd::Config::default() };
+/// The SSD half that is made, and played on, with these sections; without any it has one.
+pub(super) fn with_sections(sections: &[SectionSpec]) -> ssd::Config {
+    let mut config = ssd::Config::default();
     if sections.is_empty() {
         // Small files pack best into small extents.
         config.sections[0].extent_bytes = 16 << 10;
-    } else {
-        config.sections = sections;
+        return config;
     }
+    let section = |spec: &SectionSpec| ssd::SectionConfig {
+        name: spec.name.clone(),
+        extent_bytes: spec.extent_bytes,
+        size_bytes: spec.size_bytes,
+    };
+    config.sections = sections.iter().map(section).collect();
+    config
+}
+
+fn plan_of(args: &NfhybridArgs) -> volume::Plan<'_> {
+    let mut config = ssd::Config { flash_block_bytes: args.flash_block, ..with_sections(&args.sections) };
     if let Some(bytes) = args.log {
         config.log_bytes = bytes;
     }

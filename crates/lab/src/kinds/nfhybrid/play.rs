@@ -1,5 +1,6 @@
 //! An nfhybrid on simulated devices, for a replay.
 
+use super::mkfs::with_sections;
 use super::options::options_within;
 use crate::kinds::options::MemoryLimit;
 use crate::replay::Args;
@@ -30,11 +31,11 @@ pub(crate) const DISK_BYTES: u64 = 4 << 30;
 const DISK_BYTES_MIN: u64 = 2 << 20;
 
 pub(super) fn play(clock: &Clock, args: &Args) -> Result<Subject> {
-    play_laid_out(clock, args, &SsdHalf::default())
+    play_laid_out(clock, args, &SsdHalf { config: with_sections(&args.sections), begins_at: 0 })
 }
 
 /// How the SSD half is laid out.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct SsdHalf {
     /// Its sections and tables.
     pub config: ssd::Config,

@@ -25,7 +25,7 @@ pub(crate) use fat::FatTree;
 pub(crate) use mirror::Mirrored;
 pub use report::{CallReport, DeviceReport, FilesReport};
 pub use subject::Subject;
-pub(crate) use subject::{Device, FLASH_BYTES, caching, device, ftl, identifier, part, refuse_options};
+pub(crate) use subject::{Device, FLASH_BYTES, caching, device, ftl, identifier, part};
 pub(crate) use tree::Tree;
 pub use windows::{CallWindow, DeviceWindow};
 pub(super) use windows::{table as window_table, write as write_windows};
@@ -106,6 +106,7 @@ fn play_on(clock: &Clock, args: &Args, workload: Workload, subject: Subject) -> 
     let config = Config {
         trace: args.seeded_trace()?,
         options: args.options.clone(),
+        sections: args.sections.iter().map(ToString::to_string).collect(),
         cache: args.cache.first().cloned(),
         cache_bytes: args.cache_size.first().copied(),
         ftl: args.ftl.first().cloned(),

@@ -86,6 +86,8 @@ pub struct Config {
     pub trace: String,
     /// Mount options.
     pub options: Vec<String>,
+    /// Sections of the SSD half that were asked for; `file_system` has those that it has.
+    pub sections: Vec<String>,
     /// The policy of the page cache, with its options, if there is one.
     pub cache: Option<String>,
     /// Its bytes.

@@ -168,16 +168,6 @@ fn refuse_layers(args: &Args) -> Result<()> {
     }
 }
 
-/// Refuses mount options.
-pub(crate) fn refuse_options(args: &Args) -> Result<()> {
-    match args.options.first() {
-        None => Ok(()),
-        Some(option) => {
-            Err(Error::invalid(format!("mount option {option}: only --fs nfhybrid takes some here")))
-        }
-    }
-}
-
 /// A random name that follows from the seed.
 pub(crate) fn identifier(random: &mut Random) -> [u8; 16] {
     let mut bytes = [0; 16];
@@ -189,7 +179,6 @@ pub(crate) fn identifier(random: &mut Random) -> [u8; 16] {
 /// The part that `args` name, as large as they say.
 pub(crate) fn part(args: &Args) -> Result<NandProfile> {
     refuse_layers(args)?;
-    refuse_options(args)?;
     let name = args.device.as_deref().unwrap_or(PART);
     let part: NandProfile = profile::load(name)?;
     part.resized(args.device_size.unwrap_or(FLASH_BYTES), BLOCKS_MIN).modelled()

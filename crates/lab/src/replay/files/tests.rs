@@ -408,6 +408,35 @@ fn a_file_system_that_cannot_be_made_durable_at_the_end_has_its_report() {
 }
 
 #[test]
+fn the_ssd_half_that_is_played_on_is_the_one_that_mkfs_makes() {
+    if !kinds().contains(&"nfhybrid") {
+        return;
+    }
+    let line = format!("gen:fio-job:size=1MiB:requests=50 {}", on("nfhybrid"));
+    let sections = |line: &str| {
+        let report = serde_json::to_value(replay(&args(line)).unwrap()).unwrap();
+        let section = report["file_system"]["ssd_half"]["sections"][0].clone();
+        (section["name"].as_str().unwrap().to_string(), section["extent_bytes"].as_u64().unwrap())
+    };
+    assert_eq!(sections(&line), ("default".into(), 16 << 10));
+    assert_eq!(sections(&format!("{line} --section small=extent:64KiB")), ("small".into(), 64 << 10));
+    for (line, told) in [
+        (format!("gen:postmark --section a=extent:4KiB {}", on("fat")), "--section: it is of --fs nfhybrid"),
+        (format!("gen:postmark --section a {}", on("nfhybrid")), "section 'a'"),
+        (format!("gen:postmark -o scan {}", on("osd")), "osd has no mount option"),
+        (format!("gen:postmark -o checkpoint=16 {}", on("cmfs")), "checkpoint=16"),
+    ] {
+        let done = Args::parse(&line).and_then(|args| replay(&args).map(drop));
+        let why = done.err().unwrap_or_else(|| panic!("{line} was done")).to_string();
+        assert!(why.contains(told), "{line}: {why}");
+    }
+    replay(&args(&format!("gen:fio-job:size=1MiB:requests=5 -o scan,checkpoint=64 {}", on("cmfs"))))
+        .unwrap_err();
+    replay(&args(&format!("gen:fio-job:size=1MiB:requests=5 -o scan -o checkpoint=64 {}", on("cmfs"))))
+        .unwrap();
+}
+
+#[test]
 fn the_report_says_what_the_file_system_stood_on() {
     let line = "gen:fio-job:size=1MiB:requests=50 --ftl fast --cache lru --cache-size 1MiB";
     let report = replay(&args(&format!("{line} {}", on("fat")))).unwrap();

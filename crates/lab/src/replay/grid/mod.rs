@@ -229,7 +229,12 @@ fn make(store: &Store, runs: &[Run], todo: &[usize], jobs: usize) -> Result<()> 
 fn made(stack: &StackFile, brought: &Brought, decoded: &Arc<Decoded>) -> Given {
     let given = || match given_drawn(stack, brought, decoded) {
         Ok((given, _)) => given,
-        Err(why) => (Some(from_stack::in_keys(why).to_string()), Value::Null),
+        Err(why) => (Some(why.to_string()), Value::Null),
+    };
+    let in_keys = |text: String| from_stack::in_keys(Error::invalid(text)).to_string();
+    let given = || {
+        let (why, row) = given();
+        (why.map(in_keys), row)
     };
     catch_unwind(AssertUnwindSafe(given)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);

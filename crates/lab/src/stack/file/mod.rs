@@ -7,6 +7,7 @@
 
 use super::admission_rule::{AdmissionRule, parse_range};
 use super::profiles;
+use crate::kinds::nfhybrid::mkfs::SectionSpec;
 use crate::kinds::{KINDS, LiesOn};
 use crate::replay::{Fit, PaceName, Precondition, Timing};
 use bimetal_base::options::{self, Named, Scalar};
@@ -156,6 +157,9 @@ pub struct FsKeys {
     /// Its mount options.
     #[serde(default)]
     pub options: BTreeMap<String, Scalar>,
+    /// Sections of the SSD half that a replay makes, as `mkfs nfhybrid --section` says them.
+    #[serde(default)]
+    pub sections: Vec<Text<SectionSpec>>,
 }
 
 /// `[[expect]]`: a figure of the paper.

@@ -91,7 +91,7 @@ impl Bed {
             write_ns_per_byte: FRAM_NS_PER_BYTE,
             ..memory
         };
-        let nand = ModelNand::new(part, 1, clock.clone());
+        let nand = ModelNand::new(part, 1, clock.clone())?;
         let nvram = (nvram_bytes > 0).then(|| ModelNvram::new(memory, nvram_bytes, clock.clone()));
         let fs = Fs::format(nand, nvram, config, [3; 16], false).map_err(core)?;
         Ok(Bed { fs: Some(fs), clock, config, files: Vec::new(), dir: ROOT, bytes })
