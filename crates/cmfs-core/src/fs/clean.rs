@@ -138,9 +138,14 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
     pub fn keep_room(&mut self, blocks: u32) -> Result<u32> {
         let mut copies = 0;
         while self.log.room() < u64::from(blocks * self.log.blocks.usable()) {
-            if self.log.blocks.free_guards() > 0 {
-                self.log.erase_one(&self.objects)?;
-                continue;
+            let guards = self.log.blocks.free_guards();
+            if guards > 0 {
+                match self.log.erase_one(&self.objects) {
+                    Ok(_) => continue,
+                    // The only one could not be erased, and is bad now.
+                    Err(Error::NoSpace) if self.log.blocks.free_guards() < guards => continue,
+                    Err(error) => return Err(error),
+                }
             }
             let room = self.log.room();
             // What gains nothing now waits.

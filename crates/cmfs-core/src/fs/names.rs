@@ -262,9 +262,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             None => {}
         }
         self.volume.make_room()?;
-        if self.volume.objects.find(entry)?.kind == Kind::File {
-            self.flush_object(entry)?;
-        }
+        self.flush_contents(entry)?;
         // What keeps another name takes that one in the same step.
         if let Some(old) = old
             && self.volume.objects.find(old)?.links > 0
@@ -299,15 +297,21 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             return Ok(());
         }
         for id in [entry, old] {
-            if self.volume.objects.find(id)?.kind == Kind::File {
-                self.flush_object(id)?;
-            }
+            self.flush_contents(id)?;
         }
         let one = Move { id: entry, to, name: new_name.into(), shadows: 0 };
         let two = Move { id: old, to: dir, name: name.into(), shadows: 0 };
         self.volume.move_together((&one, dir), (&two, to), None)?;
         self.volume.touch_contents(dir)?;
         self.volume.touch_contents(to)
+    }
+
+    /// Gets what an entry that is to be moved stands for onto flash: a file, or that which a link leads to. Else a name of what was
+    /// synced would lead to what a cut leaves nothing of.
+    fn flush_contents(&mut self, entry: u32) -> Result<()> {
+        let id = self.volume.resolve(entry)?;
+        let is_file = self.volume.objects.find(id)?.kind == Kind::File;
+        if is_file || id != entry { self.flush_object(id) } else { Ok(()) }
     }
 
     /// The entry to move, and what stands where it goes.

@@ -55,7 +55,10 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
         let mut orphans = Vec::new();
         let objects = &self.objects;
         self.log.memory.for_each(objects, false, &mut |id, object| {
-            let orphan = census.orphan(id, object, |id| objects.exists(id));
+            // What has neither a header nor a name never got to flash as a whole: a link to it leads nowhere.
+            let is_part = |object: &Object| object.header == NONE && object.parent == UNLINKED;
+            let exists = |id| objects.exists(id) && !objects.get(id).is_some_and(is_part);
+            let orphan = census.orphan(id, object, exists);
             orphans.extend(orphan.map(|orphan| (id, orphan)));
         })?;
         for (id, orphan) in orphans {

@@ -345,7 +345,19 @@ fn end<N: Nand, V: crate::media::Nvram>(
     }
 }
 
+/// Says which walk it was, if it fails.
+struct Named(u64);
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("again: WALK={} cargo test --release -p cmfs-core walks", self.0);
+        }
+    }
+}
+
 fn walk<P: Part>(base: &Base<P>, number: u64) -> Tally {
+    let _named = Named(number);
     let mut walk = Walk::new(base, number);
     walk.work(0, Some(1 + number / KINDS % base.operations));
     let rounds = 2 + walk.random.below(3);
@@ -391,8 +403,10 @@ fn what_was_synced_survives_walks_of_cuts_and_lost_and_older_nvrams() {
     }
     // An older NVRAM, after the block of its record had failed and the other was erased; a cut after the first page of one
     // that takes the place of such a block; a link to a file that never got a name, whose number is given again; a wrong
-    // bit that made of a record one of another kind; half of a step of two moves, out of a directory that was in the NVRAM alone.
-    for number in [9729, 91, 11118, 15220, 45471] {
+    // bit that made of a record one of another kind; half of a step of two moves, out of a directory that was in the NVRAM alone; a
+    // link to a file without a header, moved over what was synced; the NVRAM's newest slot lost, after the NAND was written to;
+    // the last block to be erased that fails.
+    for number in [9729, 91, 11118, 15220, 45471, 45101, 24283, 36685, 25147] {
         tally.add(walks(number % KINDS, [number].into_iter()));
     }
     let count = asked("WALKS").unwrap_or(200);

@@ -32,6 +32,8 @@ const SLOT_BYTES: usize = 96;
 const CRC_AT: usize = SLOT_BYTES - 4;
 /// Where the number of the last update stands if the NAND was written since.
 const WRITTEN_AT: usize = 2 * SLOT_BYTES;
+/// The NAND was written to since the update whose number is beside it.
+const WRITTEN: u64 = 1 << 63;
 /// The last session and the page of its record.
 pub(super) const SESSION_AT: usize = WRITTEN_AT + 8;
 /// Where the heap begins.
@@ -190,7 +192,7 @@ impl<V: Nvram> Store<V> {
     }
 
     pub(super) fn announce_compact(&mut self) -> Result<()> {
-        self.heap.write(WRITTEN_AT, &(self.update | 1 << 63).to_le_bytes())?;
+        self.heap.write(WRITTEN_AT, &(self.update | WRITTEN).to_le_bytes())?;
         Ok(self.heap.persist()?)
     }
 
@@ -455,7 +457,12 @@ impl<V: Nvram> Store<V> {
             return Err(Refusal::Foreign);
         }
         let written = self.heap.read(WRITTEN_AT, 8)?;
-        let modified = written == (u64::from(says.update) | 1 << 63).to_le_bytes();
+        let told = u64::from(word(&written, 4)) << 32 | u64::from(word(&written, 0));
+        if told & !WRITTEN > u64::from(says.update) {
+            // What it went on from is the slot that cannot be read, and the older one is of a NAND that is no more.
+            return Err(Refusal::Damaged);
+        }
+        let modified = told == u64::from(says.update) | WRITTEN;
         self.update = u64::from(says.update);
         self.choose_records(says.update)?;
         if self.heap.digest() != says.digest {
