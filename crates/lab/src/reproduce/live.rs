@@ -19,7 +19,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// What begins the names of figures that were measured on real mounts.
-pub(super) const PREFIX: &str = "live, ";
+pub(super) const PREFIX: &str = "live/";
 /// Tells the process inside which namespace it was started from.
 const OUTSIDE: &str = "BIMETAL_LIVE_OUTSIDE";
 /// The mount namespace of this process.

@@ -3,7 +3,7 @@
 
 What is left out, of all: the times, and so the gaps between requests (they are replayed closed-loop: the next request when the one
 before is done). Of system calls also all but those on one path of EACH, by the number of the first name that a file had, and the
-paths that these do not use: what is kept is whole files' histories, from all of the recording, their times in hundredths of a second.
+paths that these do not use, the others numbered anew: what is kept is whole files' histories, from all of the recording, their times in hundredths of a second.
 Nothing else: requests, their order, offsets, lengths and flags are the recorded ones, and unpacked files give them again.
 
 The archive, packed with zstd as a whole: lines of text that describe the traces, an empty line, then the columns of each, one
@@ -90,6 +90,8 @@ def calls(traces, name, head, body):
         if row[2] in ("rename", "link"):
             first[row[4]] = first.get(row[3], row[3])
     rows = [row for row in rows if int(first.get(row[3], row[3])) % EACH == 0]
+    used = {int(row[3]) for row in rows} | {int(row[4]) for row in rows if row[2] in ("rename", "link")}
+    number = {path: number for number, path in enumerate(sorted(used))}
     names, columns = {}, [bytearray() for _ in range(7)]
     now, process, path_of, at_of = 0, 0, {}, {}
     for time, pid, call, path, offset, length, result in rows:
@@ -97,6 +99,7 @@ def calls(traces, name, head, body):
         put(columns[6], time - now)
         now = time
         pid, path, offset, length, result = map(int, (pid, path, offset, length, result))
+        path, offset = number[path], number[offset] if call in ("rename", "link") else offset
         put(columns[0], pid - process)
         put(columns[1], names.setdefault(call, len(names)))
         put(columns[2], path - path_of.get(pid, 0))
@@ -108,9 +111,9 @@ def calls(traces, name, head, body):
     head.append(f"CALLS {name}.csv.zst {len(rows)} {len(names)}")
     head.extend(names)
     body.extend(map(bytes, columns[6:] + columns[:6]))
-    used = {row[3] for row in rows} | {row[4] for row in rows if row[2] in ("rename", "link")}
-    text = read(f"{traces}/{name}.paths.csv.zst").decode().splitlines(keepends=True)
-    kept = "".join(line for line in text if line.startswith("#") or line.split(",")[0] in used)
+    text = [line.split(",", 1) for line in read(f"{traces}/{name}.paths.csv.zst").decode().splitlines(keepends=True)]
+    kept = "".join(f"{number[int(path)]},{rest}" for path, rest in text if not path.startswith("#") and int(path) in used)
+    kept = ",".join(text[0]) + kept
     copy(f"{name}.paths.csv.zst", kept.encode(), head, body)
     return f"{[len(zlib.compress(bytes(column), 9)) for column in columns]} + {len(zlib.compress(kept.encode(), 9))}"
 
