@@ -1,6 +1,6 @@
 //! What an experiment is done with.
 
-use super::packed::{self, Packed};
+use super::packed::Packed;
 use crate::replay::files::{self, DeviceReport, FilesReport};
 use crate::replay::{self, Ending, RunReport};
 use bimetal_base::{Error, Result};
@@ -77,11 +77,6 @@ impl ExperimentContext {
         );
         *self.lacking.lock() = Some(why.clone());
         Error::invalid(why)
-    }
-
-    /// Whether a trace that is taken is only a part of the recorded one, and if so one of how many of its paths.
-    pub fn cut(&self, name: &str) -> Option<u32> {
-        (self.traces.is_none() && packed::is_cut(name)).then_some(packed::CUT_EACH)
     }
 
     /// A generator, as `gen:NAME:option=value`, that draws with this seed.

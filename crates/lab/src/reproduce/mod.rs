@@ -70,7 +70,7 @@ pub struct Args {
     /// Print JSON, one object an experiment and line
     #[arg(long)]
     pub json: bool,
-    /// The folder of recorded traces [those that lie in the program, some of them cut]
+    /// The folder of recorded traces [those that lie in the program]
     #[arg(long, value_name = "DIR", env = TRACES_VARIABLE)]
     pub traces: Option<PathBuf>,
     /// Draw the figures into this folder, each as SVG and as PNG

@@ -100,9 +100,6 @@ fn measure(setting: &ExperimentContext, name: &str) -> Result<Measured> {
         &[("object store", "combined, split, split-atime or lifetime")],
         &[("NAND", PART)],
     ]));
-    if let Some(each) = setting.cut(name) {
-        measured.add("the trace is cut: calls on one path of", "", f64::from(each));
-    }
     for group in &groups {
         for (at, placement) in PLACEMENTS.into_iter().enumerate() {
             let of = |what: &str| format!("{placement}/{what}, {}", group.name);

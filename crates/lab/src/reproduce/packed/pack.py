@@ -1,31 +1,35 @@
 #!/usr/bin/env python3
 """Packs recorded traces so small that they lie in the program: python3 pack.py TRACES traces.zst
 
-What is left out, of all: the times, and so the gaps between requests (they are replayed closed-loop: the next request when the one
-before is done). Of system calls also all but those on one path of EACH, by the number of the first name that a file had, and the
-paths that these do not use, the others numbered anew: what is kept is whole files' histories, from all of the recording, their times in hundredths of a second.
-Nothing else: requests, their order, offsets, lengths and flags are the recorded ones, and unpacked files give them again.
+What is left out, of requests: the times, and so the gaps between them (they are replayed closed-loop: the next request when the one
+before is done). Of system calls: those that ask an object for nothing (that failed, moved no byte, or only looked), who called, and
+names: a directory's is a number and a file's is '-', so that what lies in which directory is as it was. Their times are in hundredths of a
+second. Nothing else: requests and calls, their order, offsets, lengths and flags are the recorded ones.
 
 The archive, packed with zstd as a whole: lines of text that describe the traces, an empty line, then the columns of each, one
 after the other, in variable-length integers (seven bits a byte, the lowest first; signed ones zigzag).
 
     REQUESTS NAME COUNT UNIT LAG KINDS     of requests; columns: kind, offset
     OP,LENGTH,FLAGS                        KINDS lines, a kind each
-    CALLS NAME COUNT NAMES                 of system calls; columns: time, process, call, path, offset, length, result
+    CALLS NAME COUNT NAMES                 of system calls; columns: time, call, path, offset, length
     CALL                                   NAMES lines, a name each
     COPY NAME BYTES                        a file as it is
 
 An offset is in units of UNIT bytes, and the difference to where the request before ended (LAG 0), or to the offset of the
-request of the same kind LAG such requests ago. Of system calls, the time is in hundredths of a second from the call before, the
-process the difference to that one's, the path that to the last one of the process, the offset that to where the last call on the
-path ended, and the result is what the length is more.
+request of the same kind LAG such requests ago. Of system calls, the time is in hundredths of a second from the call before, the path the
+difference to that of the call before, the offset that to where the last call on the path ended, and the length is the result, too.
 """
 import math
 import subprocess
 import sys
 import zlib
 
-EACH = 4
+# Calls that ask for something if they succeed, and those that do if they moved a byte.
+ASK = {"fsync", "fdatasync", "create", "mkdir", "symlink", "opentrunc", "truncate", "unlink", "rmdir", "rename", "link",
+       "setattr", "exec", "mmap", "mmapw", "readlink"}
+MOVE = {"read", "write", "getdents"}
+# Of these the length is asked for, of all others the result.
+LONG = {"symlink", "truncate"}
 KERNEL = [f"block/{fs}-{program}.dev" for fs in ("ext2", "xfs")
           for program in ("seq16", "seq64", "chunkf", "rnd", "rndre", "pm1k", "pm20k")]
 KERNEL += [f"block/{fs}-{program}.bio" for fs in ("ext2", "ext4", "xfs") for program in ("seq16", "seq64")]
@@ -85,37 +89,42 @@ def requests(traces, name, head, body):
 
 def calls(traces, name, head, body):
     rows = lines(f"{traces}/{name}.csv.zst")
-    first = {}
-    for row in rows:
-        if row[2] in ("rename", "link"):
-            first[row[4]] = first.get(row[3], row[3])
-    rows = [row for row in rows if int(first.get(row[3], row[3])) % EACH == 0]
-    used = {int(row[3]) for row in rows} | {int(row[4]) for row in rows if row[2] in ("rename", "link")}
-    number = {path: number for number, path in enumerate(sorted(used))}
-    names, columns = {}, [bytearray() for _ in range(7)]
-    now, process, path_of, at_of = 0, 0, {}, {}
-    for time, pid, call, path, offset, length, result in rows:
-        time = int(float(time) * 100)
-        put(columns[6], time - now)
-        now = time
-        pid, path, offset, length, result = map(int, (pid, path, offset, length, result))
-        path, offset = number[path], number[offset] if call in ("rename", "link") else offset
-        put(columns[0], pid - process)
+    rows = [row for row in rows if int(row[6]) >= 0 and row[2] in ASK or int(row[6]) > 0 and row[2] in MOVE]
+    names, columns = {}, [bytearray() for _ in range(5)]
+    now, path_before, at_of = 0, 0, {}
+    for time, _, call, path, offset, length, result in rows:
+        time, path, offset = int(float(time) * 100), int(path), int(offset)
+        length = int(length if call in LONG else result)
+        put(columns[0], time - now)
         put(columns[1], names.setdefault(call, len(names)))
-        put(columns[2], path - path_of.get(pid, 0))
+        put(columns[2], path - path_before)
         put(columns[3], offset - at_of.get(path, 0))
         put(columns[4], length)
-        put(columns[5], length - result)
-        process, path_of[pid] = pid, path
-        at_of[path] = offset + max(result, 0)
+        now, path_before, at_of[path] = time, path, offset + length
     head.append(f"CALLS {name}.csv.zst {len(rows)} {len(names)}")
     head.extend(names)
-    body.extend(map(bytes, columns[6:] + columns[:6]))
-    text = [line.split(",", 1) for line in read(f"{traces}/{name}.paths.csv.zst").decode().splitlines(keepends=True)]
-    kept = "".join(f"{number[int(path)]},{rest}" for path, rest in text if not path.startswith("#") and int(path) in used)
-    kept = ",".join(text[0]) + kept
+    body.extend(map(bytes, columns))
+    kept = nameless(read(f"{traces}/{name}.paths.csv.zst").decode().splitlines())
     copy(f"{name}.paths.csv.zst", kept.encode(), head, body)
-    return f"{[len(zlib.compress(bytes(column), 9)) for column in columns]} + {len(zlib.compress(kept.encode(), 9))}"
+    return f"{len(rows)}: {[len(zlib.compress(bytes(column), 9)) for column in columns]} + {len(zlib.compress(kept.encode(), 9))}"
+
+
+def nameless(paths):
+    """The list of paths, without names."""
+    rows = [path.split(",", 3) for path in paths[1:]]
+    above = {text.rpartition("/")[0] for _, _, _, text in rows}
+    known, out = {"": ""}, [paths[0]]
+
+    def folder(text):
+        if text not in known:
+            known[text] = f"{folder(text.rpartition('/')[0])}/{len(known):x}"
+        return known[text]
+
+    for number, kind, size, text in rows:
+        is_folder = kind == "d" or text in above
+        name = folder(text) if is_folder else folder(text.rpartition("/")[0]) + "/-"
+        out.append(f"{number},{kind},{size},{name}")
+    return "\n".join(out) + "\n"
 
 
 def copy(name, data, head, body):
@@ -133,8 +142,7 @@ def main():
     for name in COPIES:
         copy(name, read(f"{traces}/{name}"), head, body)
     data = "".join(line + "\n" for line in head + [""]).encode() + b"".join(body)
-    packed = subprocess.run(["zstd", "-19", "--long=27", "-cq"], input=data, capture_output=True, check=True).stdout
-    print(f"one path of {EACH} of the system calls")
+    packed = subprocess.run(["zstd", "-22", "--ultra", "--long=27", "-cq"], input=data, capture_output=True, check=True).stdout
     with open(out, "wb") as file:
         file.write(packed)
     print(len(data), "bytes packed to", len(packed))
