@@ -11,7 +11,7 @@
 //! are made by `mount -o loop`, which asks for that). Images lie in a folder of the process outside, which removes it unless it is killed.
 
 use super::Experiment;
-use super::temporary::Temporary;
+use super::temporary::{self, Temporary};
 use bimetal_base::{Error, Result};
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -68,7 +68,8 @@ pub(super) fn place() -> Result<Place> {
     let program = std::env::current_exe().map_err(|why| Error::io("this program", why))?;
     let mut inside = command(ENTER[0]);
     inside.args(&ENTER[1..]).arg(program).args(std::env::args_os().skip(1));
-    let ended = inside.env(OUTSIDE, own.unwrap_or_default()).env("TMPDIR", folder.path()).status();
+    let begun = inside.env(OUTSIDE, own.unwrap_or_default()).env("TMPDIR", folder.path()).spawn();
+    let ended = begun.and_then(|mut child| temporary::wait(&mut child));
     let ended = ended.map_err(|why| Error::io("setpriv (from util-linux)", why))?;
     Ok(Place::Elsewhere(ended.code().unwrap_or(1)))
 }
