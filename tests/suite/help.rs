@@ -162,7 +162,7 @@ const MEANT: [(&str, &str); 8] = [
 ];
 
 /// What does not end by itself, or takes too long for a test.
-const ENDLESS: [&str; 12] = [
+const ENDLESS: [&str; 13] = [
     "cp -r /etc",
     "--half disk --file served",
     "bimetal top mnt",
@@ -173,6 +173,7 @@ const ENDLESS: [&str; 12] = [
     "--for 1h",
     "reproduce all",
     "reproduce ftl-fig2",
+    "reproduce nfh-fig7 --live",
     "gen:postmark",
     "size=256MiB --ftl page",
 ];

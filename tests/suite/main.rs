@@ -25,6 +25,7 @@ mod help;
 mod hour;
 mod install;
 mod layers;
+mod live;
 mod media;
 mod mounts;
 mod named;

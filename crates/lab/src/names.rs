@@ -1,6 +1,6 @@
 //! Names that shells complete. Other text may be typed, too: a path, a name with options.
 
-use crate::reproduce::EXPERIMENTS;
+use crate::reproduce::{EXPERIMENTS, LIVE};
 use bimetal_cache::registry::POLICIES;
 use bimetal_ftl::SCHEMES;
 use bimetal_media::profile::PROFILES;
@@ -26,7 +26,10 @@ pub const FORMAT: Names = Names(|| FORMATS.names().collect());
 /// Placements of the object store.
 pub const PLACEMENT: Names = Names(|| placement::SCHEMES.names().collect());
 /// Experiments.
-pub const EXPERIMENT: Names = Names(|| EXPERIMENTS.names().chain(["all"]).collect());
+pub const EXPERIMENT: Names = Names(|| {
+    let live = LIVE.names().filter(|name| EXPERIMENTS.find(name).is_err());
+    EXPERIMENTS.names().chain(live).chain(["all"]).collect()
+});
 
 impl TypedValueParser for Names {
     type Value = String;

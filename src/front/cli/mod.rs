@@ -198,7 +198,7 @@ fn run(verb: Verb) -> Result<ExitCode> {
             replay::curve::run(&verb).map(|()| ExitCode::SUCCESS)
         }
         Verb::Reproduce(verb) => {
-            signals::end_whole(|| ())?;
+            signals::end_whole(reproduce::give_up)?;
             reproduce::run(&verb).map(|()| ExitCode::SUCCESS)
         }
         Verb::Export(verb) => verb.run(),

@@ -44,6 +44,7 @@ const NUMBER: i32 = 44;
 const NUMBERED_MOST: usize = 40;
 /// Of a square.
 const CELLS_A_ROW: usize = 48;
+const CELL_SIDE: i32 = (WIDTH as i32 - 2 * MARGIN) / CELLS_A_ROW as i32;
 
 /// By this part of itself an axis of logarithms ends beyond its last tick.
 const WIDER: f64 = 1e-9;
@@ -140,10 +141,10 @@ impl<'a> Sheet<'a> {
                 }
                 height = (0..groups.len()).map(|at| group_height(groups, &names, at)).sum::<i32>() + GAP;
             }
-            Body::Cells(cells) => {
+            Body::Cells(cells) => (left, height) = (0, map_height(cells)),
+            Body::Maps(maps) => {
                 left = 0;
-                let side = inside / CELLS_A_ROW as i32;
-                height = side * cells.len().div_ceil(CELLS_A_ROW) as i32;
+                height = maps.iter().map(|(_, cells)| LINE + map_height(cells) + GAP).sum();
             }
             Body::Curves { .. } | Body::Dots(_) => {}
         }
@@ -158,7 +159,8 @@ impl<'a> Sheet<'a> {
 
     /// Where the legend begins.
     fn legend_top(&self) -> i32 {
-        let axis = if matches!(self.chart.body, Body::Cells(_)) { LINE } else { TICKS_BELOW + LINE };
+        let axis =
+            if matches!(self.chart.body, Body::Cells(_) | Body::Maps(_)) { LINE } else { TICKS_BELOW + LINE };
         self.top() + self.height + axis + LINE / 2
     }
 
@@ -184,6 +186,7 @@ impl<'a> Sheet<'a> {
             Body::Bars { groups, .. } => self.bars(&area, groups)?,
             Body::Dots(dots) => self.dots(&area, dots)?,
             Body::Cells(cells) => self.cells(&area, cells)?,
+            Body::Maps(maps) => self.maps(&area, maps)?,
         }
         self.draw_legend(&area)?;
         area.present().map_err(failed)
@@ -441,15 +444,44 @@ impl<'a> Sheet<'a> {
     }
 
     fn cells<B: DrawingBackend>(&self, area: &Area<B>, cells: &[f64]) -> Result<()> {
-        let (least, most) = ends(cells.iter().copied());
+        let scale = ends(cells.iter().copied());
+        self.squares(area, self.top(), cells, scale)?;
+        self.shades(area, scale)
+    }
+
+    fn maps<B: DrawingBackend>(&self, area: &Area<B>, maps: &[(String, Vec<f64>)]) -> Result<()> {
+        let scale = ends(maps.iter().flat_map(|(_, cells)| cells.iter().copied()));
+        let mut top = self.top();
+        for (name, cells) in maps {
+            let place = (self.px(MARGIN), self.px(top));
+            let style = self.plain(HPos::Left, VPos::Top);
+            area.draw(&Text::new(name.as_str(), place, style)).map_err(failed)?;
+            self.squares(area, top + LINE, cells, scale)?;
+            top += LINE + map_height(cells) + GAP;
+        }
+        self.shades(area, scale)
+    }
+
+    /// Squares from `top` on, shaded from the least to the most.
+    fn squares<B: DrawingBackend>(
+        &self,
+        area: &Area<B>,
+        top: i32,
+        cells: &[f64],
+        (least, most): (f64, f64),
+    ) -> Result<()> {
         let part = |value: f64| if most > least { (value - least) / (most - least) } else { 0.0 };
-        let side = (WIDTH as i32 - 2 * MARGIN) / CELLS_A_ROW as i32;
         for (number, value) in cells.iter().enumerate() {
             let (column, row) = ((number % CELLS_A_ROW) as i32, (number / CELLS_A_ROW) as i32);
-            let (x, y) = (self.px(MARGIN + side * column), self.px(self.top() + side * row));
-            let square = [(x, y), (x + self.px(side - 1), y + self.px(side - 1))];
+            let (x, y) = (self.px(MARGIN + CELL_SIDE * column), self.px(top + CELL_SIDE * row));
+            let square = [(x, y), (x + self.px(CELL_SIDE - 1), y + self.px(CELL_SIDE - 1))];
             area.draw(&Rectangle::new(square, shade(part(*value)).filled())).map_err(failed)?;
         }
+        Ok(())
+    }
+
+    /// What shades stand for, below all.
+    fn shades<B: DrawingBackend>(&self, area: &Area<B>, (least, most): (f64, f64)) -> Result<()> {
         let (left, y) = (MARGIN, self.top() + self.height + 4);
         let ends = format!("{} to {}", short(least), short(most));
         let steps: i32 = 24;
@@ -559,6 +591,11 @@ type Plane<'a, B, X, Y> = ChartContext<
     Cartesian2d<<X as AsRangedCoord>::CoordDescType, <Y as AsRangedCoord>::CoordDescType>,
 >;
 
+/// Pixels of a map of squares.
+fn map_height(cells: &[f64]) -> i32 {
+    CELL_SIDE * cells.len().div_ceil(CELLS_A_ROW) as i32
+}
+
 /// Pixels of a group of bars and the gap after it.
 fn group_height(groups: &[Group], names: &[Vec<String>], at: usize) -> i32 {
     (BAR * groups[at].bars.len() as i32).max(LINE * names[at].len() as i32) + GAP
@@ -575,7 +612,7 @@ fn keys(chart: &Chart) -> Vec<Key> {
                 groups.iter().any(|group| group.bars.iter().flatten().any(|(_, paper)| paper.is_some()));
             (series.iter().map(String::as_str).collect(), paper)
         }
-        Body::Dots(_) | Body::Cells(_) => (Vec::new(), false),
+        Body::Dots(_) | Body::Cells(_) | Body::Maps(_) => (Vec::new(), false),
     };
     let named = names.len() > 1 || paper || names.first().is_some_and(|name| !name.is_empty());
     let key = |(number, name): (usize, &&str)| {
@@ -795,10 +832,30 @@ mod tests {
                 assert!(svg(&chart).is_ok_and(|text| text.contains(">\na\n<")), "{value} {scale:?}");
             }
         }
-        for body in [Body::Dots(vec![]), Body::Cells(vec![]), Body::Curves { curves: vec![], paper: vec![] }]
-        {
+        let curves = Body::Curves { curves: vec![], paper: vec![] };
+        for body in [Body::Dots(vec![]), Body::Cells(vec![]), Body::Maps(vec![]), curves] {
             assert!(svg(&chart(body, Scale::Linear)).is_ok());
         }
+    }
+
+    #[test]
+    fn maps_that_stand_below_each_other_have_their_names_and_one_scale() {
+        let squares = |text: &str, shade: RGBColor| {
+            let RGBColor(red, green, blue) = shade;
+            text.matches(&format!("fill=\"#{red:02X}{green:02X}{blue:02X}\"")).count()
+        };
+        let body = |least: f64| {
+            Body::Maps(vec![("one".into(), vec![2.0; 100]), ("two".into(), vec![least, 8.0, 2.0])])
+        };
+        let text = svg(&chart(body(2.0), Scale::Linear)).unwrap();
+        assert!(
+            text.contains(">\none\n<") && text.contains(">\ntwo\n<") && text.contains(">\n2 to 8"),
+            "{text}"
+        );
+        // The scale's own ends, and the squares: all of the first map is the least of both.
+        assert_eq!((squares(&text, shade(0.0)), squares(&text, shade(1.0))), (1 + 102, 1 + 1));
+        let text = svg(&chart(body(0.0), Scale::Linear)).unwrap();
+        assert_eq!((squares(&text, shade(0.0)), squares(&text, shade(1.0))), (1 + 1, 1 + 1));
     }
 
     #[test]

@@ -133,6 +133,8 @@ pub(crate) enum Body {
     Dots(Vec<(f64, f64)>),
     /// Squares row by row, the darker the more.
     Cells(Vec<f64>),
+    /// Several such maps below each other, each with its name, all on one scale.
+    Maps(Vec<(String, Vec<f64>)>),
 }
 
 impl Body {
@@ -159,9 +161,14 @@ impl Body {
     pub fn cells(values: &[u32]) -> (Body, usize) {
         const MOST: usize = 1024;
         let each = values.len().div_ceil(MOST).max(1);
+        (Body::Cells(Body::squares(values, each)), each)
+    }
+
+    /// The means of so many values each.
+    pub fn squares(values: &[u32], each: usize) -> Vec<f64> {
         let mean =
             |values: &[u32]| values.iter().map(|value| f64::from(*value)).sum::<f64>() / values.len() as f64;
-        (Body::Cells(values.chunks(each).map(mean).collect()), each)
+        values.chunks(each).map(mean).collect()
     }
 
     /// Whether an SVG of it would be longer than a PNG.

@@ -59,47 +59,63 @@ impl Moment {
 /// A run being looked at.
 pub(super) struct Flow<'a> {
     model: &'a Model,
-    seen: RefCell<Seen>,
+    looks: RefCell<Looks>,
 }
 
-struct Seen {
+/// What was seen of a model.
+pub(super) struct Looks {
     moments: Vec<Moment>,
     every: u64,
     requests: u64,
 }
 
+impl Looks {
+    /// Of a run that begins now.
+    pub fn from(model: &Model, at: Time) -> Looks {
+        Looks { moments: Moment::of(model, at.0).into_iter().collect(), every: FIRST_EVERY, requests: 0 }
+    }
+
+    /// A request comes.
+    #[inline]
+    pub fn arrived(&mut self, model: &Model, at: Time) {
+        self.requests += 1;
+        if self.requests.is_multiple_of(self.every) && !self.moments.is_empty() {
+            self.moments.extend(Moment::of(model, at.0));
+            if self.moments.len() > MOST {
+                let mut number = 0;
+                self.moments.retain(|_| {
+                    number += 1;
+                    number % 2 == 1
+                });
+                self.every *= 2;
+            }
+        }
+    }
+
+    /// All that was seen, the end among it, since the run began.
+    pub fn finish(mut self, model: &Model, at: Time) -> Vec<Moment> {
+        let Some(first) = self.moments.first().copied() else { return Vec::new() };
+        self.moments.extend(Moment::of(model, at.0));
+        self.moments.iter().map(|moment| moment.since(&first)).collect()
+    }
+}
+
 impl<'a> Flow<'a> {
     /// Of a run that begins now.
     pub fn from(model: &'a Model, at: Time) -> Flow<'a> {
-        let moments = Moment::of(model, at.0).into_iter().collect();
-        Flow { model, seen: RefCell::new(Seen { moments, every: FIRST_EVERY, requests: 0 }) }
+        Flow { model, looks: RefCell::new(Looks::from(model, at)) }
     }
 
     /// All that was seen, the end among it, since the run began.
     pub fn finish(self, at: Time) -> Vec<Moment> {
-        let mut moments = self.seen.into_inner().moments;
-        let Some(first) = moments.first().copied() else { return Vec::new() };
-        moments.extend(Moment::of(self.model, at.0));
-        moments.iter().map(|moment| moment.since(&first)).collect()
+        self.looks.into_inner().finish(self.model, at)
     }
 }
 
 impl Observer for Flow<'_> {
     #[inline]
     fn arrived(&self, at: Time) {
-        let mut seen = self.seen.borrow_mut();
-        seen.requests += 1;
-        if seen.requests.is_multiple_of(seen.every) && !seen.moments.is_empty() {
-            seen.moments.extend(Moment::of(self.model, at.0));
-            if seen.moments.len() > MOST {
-                let mut number = 0;
-                seen.moments.retain(|_| {
-                    number += 1;
-                    number % 2 == 1
-                });
-                seen.every *= 2;
-            }
-        }
+        self.looks.borrow_mut().arrived(self.model, at);
     }
 }
 

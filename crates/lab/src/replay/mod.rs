@@ -26,7 +26,7 @@ pub(crate) mod outputs;
 pub(crate) mod parallel;
 mod parquet;
 mod plan;
-mod plot;
+pub(crate) mod plot;
 mod precondition;
 mod progress;
 mod report;

@@ -210,49 +210,82 @@ impl RunReport {
             return None;
         }
         let (body, each) = Body::cells(&self.erases_by_block);
-        let label = match each {
-            1 => "erases of a block".to_string(),
-            _ => format!("erases, the mean of {each} blocks a square"),
-        };
         let count = self.erases_by_block.len();
         let title =
             format!("Erase map of {}: {count} blocks by number, {total} erases since new", self.config.run);
-        Some(Chart { part: "-erase-map".into(), title, x: Axis::linear(label), y: Axis::default(), body })
+        let (x, y) = (Axis::linear(erases_label(each)), Axis::default());
+        Some(Chart { part: "-erase-map".into(), title, x, y, body })
     }
 
     /// Merges, copies and erases until each instant.
     fn merges_in_time(&self) -> Option<Chart> {
-        let last = self.flow.last()?;
-        let kinds: [(&str, Count); 5] = [
-            ("switch merges", |moment| moment.switch_merges),
-            ("partial merges", |moment| moment.partial_merges),
-            ("full merges", |moment| moment.full_merges),
-            ("pages copied", |moment| moment.copies),
-            ("blocks erased", |moment| moment.erases),
-        ];
-        let curve = |(name, count): (&str, Count)| {
-            // A mark at each of two hundred points would hide the line.
-            const POINTS: usize = 24;
-            let step = self.flow.len().div_ceil(POINTS);
-            let end = self.flow.len() - 1;
-            let seen = self.flow.iter().enumerate().filter(|(at, _)| at % step == 0 || *at == end);
-            let points = seen.map(|(_, moment)| (moment.at_ns as f64 / 1e9, (count(moment) as f64).into()));
-            Curve { name: name.into(), points: points.collect() }
-        };
-        let curves: Vec<Curve> = kinds.into_iter().filter(|(_, count)| count(last) > 0).map(curve).collect();
-        if curves.is_empty() {
-            return None;
-        }
-        let all = curves.iter().filter_map(|curve| curve.points.last()).map(|(_, value)| value.mean);
-        let y = Axis::scaled("until then", Scale::for_values(all));
-        Some(Chart {
-            part: "-merges".into(),
-            title: format!("Merges, copies and erases of {} as the run went on", self.config.run),
-            x: Axis::linear("simulated time (s)"),
-            y,
-            body: Body::Curves { curves, paper: Vec::new() },
-        })
+        merges_in_time(&self.config.run, &self.flow)
     }
+}
+
+/// What the shade of a square of so many blocks is.
+fn erases_label(each: usize) -> String {
+    match each {
+        1 => "erases of a block".to_string(),
+        _ => format!("erases, the mean of {each} blocks a square"),
+    }
+}
+
+/// Erases of each block of several runs that stand beside each other, each with its name; none where nothing was erased.
+pub(crate) fn erase_maps(of: &str, runs: &[(&str, &[u32])]) -> Option<Chart> {
+    let total = |erases: &[u32]| erases.iter().map(|erases| u64::from(*erases)).sum::<u64>();
+    if runs.iter().all(|(_, erases)| total(erases) == 0) {
+        return None;
+    }
+    // One square is as many blocks in all of them.
+    let longest =
+        runs.iter().map(|(_, erases)| *erases).max_by_key(|erases| erases.len()).unwrap_or_default();
+    let (_, each) = Body::cells(longest);
+    let map = |(name, erases): &(&str, &[u32])| {
+        let name = format!("{name}: {} blocks by number, {} erases since new", erases.len(), total(erases));
+        (name, Body::squares(erases, each))
+    };
+    Some(Chart {
+        part: "-erase-map".into(),
+        title: format!("Erase maps of {of}"),
+        x: Axis::linear(erases_label(each)),
+        y: Axis::default(),
+        body: Body::Maps(runs.iter().map(map).collect()),
+    })
+}
+
+/// Merges, copies and erases of a run until each instant; none where there were none.
+pub(crate) fn merges_in_time(of: &str, flow: &[super::Moment]) -> Option<Chart> {
+    let last = flow.last()?;
+    let kinds: [(&str, Count); 5] = [
+        ("switch merges", |moment| moment.switch_merges),
+        ("partial merges", |moment| moment.partial_merges),
+        ("full merges", |moment| moment.full_merges),
+        ("pages copied", |moment| moment.copies),
+        ("blocks erased", |moment| moment.erases),
+    ];
+    let curve = |(name, count): (&str, Count)| {
+        // A mark at each of two hundred points would hide the line.
+        const POINTS: usize = 24;
+        let step = flow.len().div_ceil(POINTS);
+        let end = flow.len() - 1;
+        let seen = flow.iter().enumerate().filter(|(at, _)| at % step == 0 || *at == end);
+        let points = seen.map(|(_, moment)| (moment.at_ns as f64 / 1e9, (count(moment) as f64).into()));
+        Curve { name: name.into(), points: points.collect() }
+    };
+    let curves: Vec<Curve> = kinds.into_iter().filter(|(_, count)| count(last) > 0).map(curve).collect();
+    if curves.is_empty() {
+        return None;
+    }
+    let all = curves.iter().filter_map(|curve| curve.points.last()).map(|(_, value)| value.mean);
+    let y = Axis::scaled("until then", Scale::for_values(all));
+    Some(Chart {
+        part: "-merges".into(),
+        title: format!("Merges, copies and erases of {of} as the run went on"),
+        x: Axis::linear("simulated time (s)"),
+        y,
+        body: Body::Curves { curves, paper: Vec::new() },
+    })
 }
 
 #[cfg(test)]

@@ -40,6 +40,12 @@ pub struct Measured {
     /// On what: the boxes of the stack.
     #[serde(default)]
     pub(super) stack: Layers,
+    /// Why nothing was: a trace is not here, and what would help.
+    #[serde(default)]
+    pub(super) lacking: Option<String>,
+    /// What its runs were, with all that they had by default, of the first seed alone.
+    #[serde(default)]
+    pub(super) runs: Vec<Value>,
     /// What is drawn of it that figures do not tell, of the first seed alone.
     #[serde(default)]
     pub(super) charts: Vec<Chart>,

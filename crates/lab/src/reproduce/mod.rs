@@ -16,22 +16,27 @@ mod context;
 mod experiments;
 mod figures;
 pub mod judge;
+mod live;
+mod long;
 pub mod measured;
 mod of_stack;
+mod packed;
 mod readme;
 mod report;
 mod runner;
 mod show;
+mod temporary;
 
 pub use context::{ExperimentContext, TRACES_VARIABLE};
-pub use experiments::{CameraPreset, EXPERIMENTS};
+pub use experiments::{CameraPreset, EXPERIMENTS, LIVE};
 pub use measured::{Found, Measured, Row};
+pub use temporary::give_up;
 
 use super::replay::say;
 use super::stack::args::StackArgs;
 use crate::chart::{self, Chart};
 use crate::names;
-use bimetal_base::options::Registered;
+use bimetal_base::options::{Registered, Registry};
 use bimetal_base::{Error, Result};
 use claims::{CLAIMS, Claim};
 use judge::{Judgement, Verdict};
@@ -46,6 +51,7 @@ Examples:
   bimetal reproduce all --out results                interrupted, it goes on where it was
   bimetal reproduce all --out results --html report.html
   bimetal reproduce all --full --out results --json > findings.jsonl
+  bimetal reproduce nfh-fig7 --live                  on real mounts, over devices served in real time
   bimetal reproduce --stack camera.toml --strict     what a stack file expects, under [[expect]]";
 
 /// Repeat experiments of the papers and judge what they claim
@@ -64,7 +70,7 @@ pub struct Args {
     /// Print JSON, one object an experiment and line
     #[arg(long)]
     pub json: bool,
-    /// The folder of recorded traces
+    /// The folder of recorded traces [those that lie in the program]
     #[arg(long, value_name = "DIR", env = TRACES_VARIABLE)]
     pub traces: Option<PathBuf>,
     /// Draw the figures into this folder, each as SVG and as PNG
@@ -79,6 +85,9 @@ pub struct Args {
     /// The long form: all layers, sizes, policies and settings, the paper's full sizes
     #[arg(long)]
     pub full: bool,
+    /// On real mounts: nfhybrid through FUSE, and the kernel's file systems, over devices that are served in real time
+    #[arg(long, conflicts_with_all = ["stack", "record"])]
+    pub live: bool,
     /// Keep what is measured in this folder, and measure nothing twice
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -110,6 +119,15 @@ impl Experiment {
     pub fn claim(&self) -> Option<&'static Claim> {
         CLAIMS.iter().find(|claim| claim.id == self.id).copied()
     }
+
+    /// Measures with one seed, and notes what the runs were; nothing, and why, if a trace is not here.
+    pub(crate) fn measured(&self, context: &ExperimentContext) -> Result<Measured> {
+        let measured = (self.measure)(context);
+        if let Some(why) = context.lacking.lock().take() {
+            return Ok(Measured { lacking: Some(why), ..Measured::default() });
+        }
+        Ok(Measured { runs: std::mem::take(&mut *context.runs.lock()), ..measured? })
+    }
 }
 
 impl Registered for Experiment {
@@ -137,13 +155,25 @@ pub struct Done {
     pub judgement: Option<Judgement>,
     /// It was measured in the long form.
     pub full: bool,
+    /// It was measured on real mounts.
+    pub live: bool,
 }
 
 impl Done {
     /// What is drawn of it: the paper's figure again, and what figures do not tell.
     fn charts(&self) -> Vec<Chart> {
         let own = self.found.seeds.iter().flat_map(|(_, measured)| measured.charts.iter().cloned());
-        figures::charts(&self.id, &self.found.rows()).into_iter().chain(own).collect()
+        let mut rows = self.found.rows();
+        if self.live {
+            // The same plots, of what is live.
+            rows.retain(|row| row.name.starts_with(live::PREFIX));
+            rows.iter_mut().for_each(|row| drop(row.name.drain(..live::PREFIX.len())));
+        }
+        let mut charts = figures::charts(&self.id, &rows);
+        if self.live {
+            charts.iter_mut().for_each(|chart| chart.title += ", live");
+        }
+        charts.into_iter().chain(own).collect()
     }
 
     /// Draws all of it into a folder.
@@ -178,7 +208,16 @@ pub fn run(args: &Args) -> Result<()> {
             _ => Err(Error::invalid("'claims' is the table of all claims, and stands alone")),
         };
     }
-    let chosen = choose(&args.ids)?;
+    let chosen = choose(&args.ids, if args.live { &LIVE } else { &EXPERIMENTS })?;
+    if args.live {
+        match live::place()? {
+            live::Place::Here => {}
+            live::Place::Elsewhere(code) => std::process::exit(code),
+            live::Place::Nowhere(why) => {
+                return chosen.iter().try_for_each(|one| show::print(&undone(one, &why, args), args.json));
+            }
+        }
+    }
     // A file that cannot take the verdicts is told of before they are measured.
     args.record.as_deref().map_or(Ok(()), |path| claim_table::recorded_in(path).map(drop))?;
     let (mut undone, mut failed, mut all) = (Vec::new(), Vec::new(), Vec::new());
@@ -190,7 +229,7 @@ pub fn run(args: &Args) -> Result<()> {
         all.push(done);
     }
     runner::run_each(args, &chosen, |experiment, found| {
-        let done = found.and_then(|found| judged(experiment, found, args.full));
+        let done = found.and_then(|found| judged(experiment, found, args));
         match done {
             Ok(done) => {
                 show::print(&done, args.json)?;
@@ -218,17 +257,34 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 /// What follows from what an experiment found.
-fn judged(experiment: &Experiment, found: Found, full: bool) -> Result<Done> {
-    let judgement = experiment.claim().map(|claim| judge::judge(claim, &found)).transpose()?;
-    let about = experiment.about().into_owned();
-    Ok(Done { id: experiment.id.into(), about, found, judgement, full })
+fn judged(experiment: &Experiment, found: Found, args: &Args) -> Result<Done> {
+    if let Some(why) = found.seeds.iter().find_map(|(_, measured)| measured.lacking.as_ref()) {
+        return Ok(undone(experiment, why, args));
+    }
+    let claim = if args.live { claims::live::LIVE.find(experiment.id).ok() } else { experiment.claim() };
+    let judgement = claim.map(|claim| judge::judge(claim, &found)).transpose()?;
+    Ok(Done { judgement, found, ..undone(experiment, "", args) })
+}
+
+/// An experiment that was not done, and why.
+fn undone(experiment: &Experiment, why: &str, args: &Args) -> Done {
+    let about = if args.live { live::about(experiment) } else { experiment.about().into_owned() };
+    let judgement = Judgement { verdict: Verdict::NotDone, why: why.into(), checks: Vec::new() };
+    Done {
+        id: experiment.id.into(),
+        about,
+        found: Found::default(),
+        judgement: Some(judgement),
+        full: args.full,
+        live: args.live,
+    }
 }
 
 /// The experiments of these ids, in the order asked for; `all` are all, each once.
-fn choose(ids: &[String]) -> Result<Vec<&'static Experiment>> {
+fn choose(ids: &[String], among: &'static Registry<Experiment>) -> Result<Vec<&'static Experiment>> {
     let mut chosen: Vec<&'static Experiment> = Vec::new();
     for id in ids {
-        let found = if id == "all" { EXPERIMENTS.to_vec() } else { vec![EXPERIMENTS.find(id)?] };
+        let found = if id == "all" { among.to_vec() } else { vec![among.find(id)?] };
         let new = found.into_iter().filter(|e| !chosen.iter().any(|there| there.id == e.id));
         chosen.extend(new.collect::<Vec<_>>());
     }

@@ -43,7 +43,7 @@ pub(super) fn find_out(stack: &StackFile, id: &str) -> Result<Done> {
     };
     let judgement = judge::judge_by(&claim, &checks, &found)?;
     let about = stack.about.clone().unwrap_or_else(|| "a stack file".into());
-    Ok(Done { id: id.into(), about, found, judgement: Some(judgement), full: false })
+    Ok(Done { id: id.into(), about, found, judgement: Some(judgement), full: false, live: false })
 }
 
 fn check(expected: &Expectation) -> Check<'_> {

@@ -7,8 +7,10 @@ use super::judge::Verdict;
 use super::measured::number;
 use super::{Done, Row};
 use crate::page::{Cell, Page, Table};
+use crate::replay::grid::flatten;
 use bimetal_base::{Error, Result};
 use bimetal_media::guard;
+use serde_json::{Map, Value};
 use std::io::Write;
 use std::path::Path;
 
@@ -85,15 +87,62 @@ fn experiment(done: &Done) -> Result<String> {
     if let Some(stack) = first.map(|measured| &measured.stack).filter(|stack| !stack.is_empty()) {
         part.raw("<h3>Measured on</h3>").raw(&stack.html());
     }
-    let form = if done.full { "long form" } else { "short form" };
+    let form = match (done.full, done.live) {
+        (true, false) => "long form",
+        (false, false) => "short form",
+        (true, true) => "long form on real mounts",
+        (false, true) => "short form on real mounts",
+    };
     let summary = format!("{} figures, {form}, seeds {}", rows.len(), seeds.join(", "));
     part.folded(&summary, &figures(&done.id, &rows).html());
     if let Some(measured) = first {
         let config = serde_json::to_string_pretty(&measured.config);
         part.text("configuration", &config.map_err(|why| Error::invalid(why.to_string()))?);
+        effective(&mut part, &done.id, &measured.runs);
     }
     let id = crate::page::escaped(&done.id);
     Ok(format!("<section id=\"{id}\">{}</section>", part.inside()))
+}
+
+/// What the runs of an experiment were, with all that they had by default: what is the same in all of them, and a table of what
+/// is not.
+fn effective(part: &mut Page, id: &str, runs: &[Value]) {
+    let mut all: Vec<Map<String, Value>> = Vec::new();
+    for run in runs.iter().map(flatten) {
+        if !all.contains(&run) {
+            all.push(run);
+        }
+    }
+    let Some(first) = all.first() else { return };
+    let mut keys: Vec<&String> = all.iter().flat_map(Map::keys).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let (same, differ): (Vec<&String>, Vec<&String>) =
+        keys.into_iter().partition(|key| all.iter().all(|run| run.get(*key) == first.get(*key)));
+    let shown = |value: Option<&Value>| match value {
+        None | Some(Value::Null) => "–".to_string(),
+        Some(Value::String(text)) => text.clone(),
+        Some(value) => value.to_string(),
+    };
+    let lines: String = same.iter().map(|key| format!("{key} = {}\n", shown(first.get(*key)))).collect();
+    let mut inside = Page::part();
+    inside.raw(&format!("<pre>{}</pre>", crate::page::escaped(&lines)));
+    if !differ.is_empty() {
+        let row = |run: &Map<String, Value>| {
+            let cell =
+                |key: &&String| Cell::number(shown(run.get(*key)), run.get(*key).and_then(Value::as_f64));
+            differ.iter().map(cell).collect()
+        };
+        inside.table(&Table {
+            id: format!("runs-{id}"),
+            columns: differ.iter().map(|key| (*key).clone()).collect(),
+            rows: all.iter().map(row).collect(),
+            buttons: None,
+            tools: false,
+        });
+    }
+    let what = if all.len() == 1 { "one".to_string() } else { all.len().to_string() };
+    part.folded(&format!("effective configuration, {what} of them"), &inside.inside());
 }
 
 /// All that was measured, a figure a line.
@@ -115,10 +164,11 @@ fn figures(id: &str, rows: &[Row]) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{EXPERIMENTS, ExperimentContext, Found, Measured};
+    use super::super::{Args, EXPERIMENTS, ExperimentContext, Found, Measured};
     use super::*;
     use crate::page::loads_nothing;
     use bimetal_base::options::Registered;
+    use serde_json::json;
 
     /// The rows of a table's body.
     fn lines<'p>(page: &'p str, id: &str) -> &'p str {
@@ -131,8 +181,14 @@ mod tests {
         let mut measured = Measured::default();
         measured.add("</script><b>/here/erases", "", 3.0);
         let found = Found { seeds: vec![(1, measured)] };
-        let done =
-            Done { id: "\"<i>".into(), about: "</script><b>".into(), found, judgement: None, full: false };
+        let done = Done {
+            id: "\"<i>".into(),
+            about: "</script><b>".into(),
+            found,
+            judgement: None,
+            full: false,
+            live: false,
+        };
         let page = page(&[done]).unwrap();
         loads_nothing(&page);
         assert_eq!((page.matches("<script").count(), page.matches("</script>").count()), (1, 1));
@@ -148,9 +204,9 @@ mod tests {
         let done: Vec<Done> = ["cmfs-fig14", "cmfs-fig15", "ftl-fig2", "ftl-table1"]
             .map(|id| {
                 let experiment = EXPERIMENTS.find(id).unwrap();
-                let measured = (experiment.measure)(&ExperimentContext::of_seed(1)).unwrap();
+                let measured = experiment.measured(&ExperimentContext::of_seed(1)).unwrap();
                 let found = Found { seeds: vec![(1, measured)] };
-                super::super::judged(experiment, found, false)
+                super::super::judged(experiment, found, &Args::default())
             })
             .into_iter()
             .map(|done| done.unwrap())
@@ -170,6 +226,28 @@ mod tests {
             assert!(page.contains(done.about.as_str()) || page.contains(&crate::page::escaped(&done.about)));
         }
         assert!(page.contains("Erase map of nftl") && page.contains("Merges, copies and erases of nftl"));
+    }
+
+    #[test]
+    fn what_all_runs_have_by_default_is_told_once_and_what_differs_is_a_table() {
+        let experiment = EXPERIMENTS.find("nfh-fig14").unwrap();
+        let measured = experiment.measured(&ExperimentContext::of_seed(1)).unwrap();
+        // Four sizes of extents, a large and a small file: mount options and devices are the same.
+        assert_eq!(measured.runs.len(), 8);
+        let runs = [json!({"a": {"b": 1, "c": "<x>"}}), json!({"a": {"b": 2, "c": "<x>"}})];
+        let of = |runs: &[Value]| {
+            let mut part = Page::part();
+            effective(&mut part, "it", runs);
+            part.inside()
+        };
+        assert_eq!(of(&[]), "");
+        let page = of(&[runs[0].clone(), runs[0].clone(), runs[1].clone()]);
+        assert!(page.contains("2 of them") && page.contains("&lt;x&gt;"), "{page}");
+        assert_eq!(lines(&page, "runs-it").matches("<tr>").count(), 2, "{page}");
+        let one = of(&runs[..1]);
+        assert!(one.contains("one of them") && !one.contains("<table"), "{one}");
+        let second = ExperimentContext { first: false, ..ExperimentContext::of_seed(2) };
+        assert!(experiment.measured(&second).unwrap().runs.is_empty());
     }
 
     #[test]

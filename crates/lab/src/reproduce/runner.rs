@@ -5,6 +5,7 @@
 //! goes on where it was, and nothing that another program measured is taken for this one's.
 
 use super::claims::Seeds;
+use super::packed::Packed;
 use super::{Args, Experiment, ExperimentContext, Found, Measured};
 use crate::replay::parallel::run_all;
 use bimetal_base::{Error, Result};
@@ -14,6 +15,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -23,6 +25,8 @@ struct Job {
     /// Its place among those asked for.
     number: usize,
     context: ExperimentContext,
+    /// On real mounts.
+    live: bool,
 }
 
 /// What is kept of a job.
@@ -38,6 +42,8 @@ struct KeptOf {
     experiment: String,
     seed: u64,
     full: bool,
+    /// On real mounts.
+    live: bool,
     traces: Option<PathBuf>,
     /// CRC-32C of the program.
     program: u32,
@@ -56,8 +62,12 @@ pub(super) fn run_each(
         std::fs::create_dir_all(folder).map_err(|why| Error::io(folder.display(), why))?;
     }
     let program = args.out.is_some().then(program_sum).transpose()?.unwrap_or_default();
-    let jobs: Vec<Job> =
-        chosen.iter().enumerate().flat_map(|(number, experiment)| jobs(args, experiment, number)).collect();
+    let packed = Arc::default();
+    let jobs: Vec<Job> = chosen
+        .iter()
+        .enumerate()
+        .flat_map(|(number, experiment)| jobs(args, experiment, number, &packed))
+        .collect();
     let finished: Mutex<Vec<(usize, Result<Measured>)>> = Mutex::default();
     let stop = AtomicBool::new(false);
     let one = |index: usize, _: &AtomicBool| {
@@ -71,7 +81,8 @@ pub(super) fn run_each(
     let mut results: Vec<Vec<(u64, Result<Measured>)>> = chosen.iter().map(|_| Vec::new()).collect();
     let mut failed = Ok(());
     let shown = Shown::new(&jobs);
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    // What takes real time is measured alone.
+    let processors = if args.live { 1 } else { std::thread::available_parallelism().map_or(1, usize::from) };
     let mut take = |last: bool| {
         for (index, measured) in std::mem::take(&mut *finished.lock()) {
             let job = &jobs[index];
@@ -92,8 +103,10 @@ pub(super) fn run_each(
 }
 
 /// An experiment's jobs.
-fn jobs(args: &Args, experiment: &'static Experiment, number: usize) -> Vec<Job> {
+fn jobs(args: &Args, experiment: &'static Experiment, number: usize, packed: &Arc<Packed>) -> Vec<Job> {
     let count = match (experiment.claim().map(|claim| claim.seeds), args.seeds) {
+        (_, None) if args.live => 1,
+        (_, Some(asked)) if args.live => u64::from(asked),
         (Some(Seeds::Fixed(_)) | None, _) => 1,
         (_, Some(asked)) => u64::from(asked),
         (Some(Seeds::Drawn(usual)), None) => u64::from(usual),
@@ -103,9 +116,14 @@ fn jobs(args: &Args, experiment: &'static Experiment, number: usize) -> Vec<Job>
         None => 1..=count,
     };
     let first = *seeds.start();
-    let context =
-        |seed| ExperimentContext { seed, first: seed == first, full: args.full, traces: args.traces.clone() };
-    seeds.map(|seed| Job { experiment, number, context: context(seed) }).collect()
+    let context = |seed| ExperimentContext {
+        first: seed == first,
+        full: args.full,
+        traces: args.traces.clone(),
+        packed: packed.clone(),
+        ..ExperimentContext::of_seed(seed)
+    };
+    seeds.map(|seed| Job { experiment, number, context: context(seed), live: args.live }).collect()
 }
 
 /// All seeds' figures in the order of the seeds, or what the first of them ended with.
@@ -118,13 +136,15 @@ fn gathered(mut results: Vec<(u64, Result<Measured>)>) -> Result<Found> {
 /// Measures, or takes what was kept.
 fn measure(folder: Option<&Path>, program: u32, job: &Job) -> Result<Measured> {
     let Job { experiment, context, .. } = job;
-    let Some(folder) = folder else { return (experiment.measure)(context) };
+    let Some(folder) = folder else { return experiment.measured(context) };
     let form = if context.full { "full" } else { "short" };
-    let path = folder.join(format!("{}-{}-{form}.json", experiment.id, context.seed));
+    let live = if job.live { "-live" } else { "" };
+    let path = folder.join(format!("{}-{}-{form}{live}.json", experiment.id, context.seed));
     let of = KeptOf {
         experiment: experiment.id.into(),
         seed: context.seed,
         full: context.full,
+        live: job.live,
         traces: context.traces.clone(),
         program,
     };
@@ -134,7 +154,7 @@ fn measure(folder: Option<&Path>, program: u32, job: &Job) -> Result<Measured> {
     if let Some(kept) = kept.filter(|kept| kept.of == of) {
         return Ok(kept.measured);
     }
-    let measured = (experiment.measure)(context)?;
+    let measured = experiment.measured(context)?;
     let kept = Kept { of, measured };
     let bytes = serde_json::to_vec(&kept).map_err(|why| Error::invalid(why.to_string()))?;
     guard::whole(&path, |file| file.write_all(&bytes).map_err(|why| Error::io(path.display(), why)))?;

@@ -1,8 +1,9 @@
 //! What was found and what follows, for people and as JSON.
 
 use super::judge::{Judgement, Verdict};
+use super::long::long;
 use super::measured::{Row, number};
-use super::{Done, EXPERIMENTS};
+use super::{Done, EXPERIMENTS, LIVE};
 use crate::replay::{aligned, say};
 use bimetal_base::options::Registered;
 use bimetal_base::{Error, Result};
@@ -23,6 +24,7 @@ struct Printed<'a> {
     checks: &'a [super::judge::Checked],
     seeds: Vec<u64>,
     full: bool,
+    live: bool,
     config: &'a serde_json::Value,
     version: &'static str,
 }
@@ -48,6 +50,7 @@ pub(super) fn json(done: &Done) -> Result<String> {
         checks: judged.map_or(&[], |judged| &judged.checks),
         seeds: done.found.seeds.iter().map(|(seed, _)| *seed).collect(),
         full: done.full,
+        live: done.live,
         config: done.found.seeds.first().map_or(&nothing, |(_, measured)| &measured.config),
         version: env!("CARGO_PKG_VERSION"),
     };
@@ -99,17 +102,26 @@ fn verdict(judged: &Judgement) -> String {
     text
 }
 
-/// All experiments.
+/// All experiments, with what `--full` has beside the short form, and which can be done on real mounts.
 pub(super) fn list(as_json: bool) -> Result<()> {
     if as_json {
         let entry = |e: &&super::Experiment| {
             let figure = e.claim().map_or("", |claim| claim.figure);
-            serde_json::json!({"id": e.id, "figure": figure, "about": e.about})
+            serde_json::json!({
+                "id": e.id, "figure": figure, "about": e.about, "seconds": e.seconds, "full": long(e.id),
+                "live": LIVE.find(e.id).is_ok(),
+            })
         };
         return say(&serde_json::Value::from_iter(EXPERIMENTS.iter().map(entry)).to_string());
     }
-    let lines: Vec<(&str, String)> =
-        EXPERIMENTS.iter().map(|one| (one.id, one.about().into_owned())).collect();
+    let line = |one: &&super::Experiment| {
+        let full = long(one.id).map_or_else(String::new, |what| format!("; --full: {what}"));
+        let live = if LIVE.find(one.id).is_ok() { "; --live, too" } else { "" };
+        (one.id, format!("{}{full}{live}", one.about()))
+    };
+    let alone = LIVE.iter().filter(|one| EXPERIMENTS.find(one.id).is_err());
+    let alone = alone.map(|one| (one.id, format!("{}; --live alone", one.about())));
+    let lines: Vec<(&str, String)> = EXPERIMENTS.iter().map(line).chain(alone).collect();
     let width = lines.iter().map(|line| line.0.len()).max().unwrap_or(0);
     lines.iter().try_for_each(|line| say(&format!("{:width$}  {}", line.0, line.1)))
 }

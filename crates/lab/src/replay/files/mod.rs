@@ -129,13 +129,14 @@ fn play_on(clock: &Clock, args: &Args, workload: Workload, subject: Subject) -> 
     if let Some(every) = args.every {
         player.watch(Windows::new(every, subject.devices.clone(), started));
     }
+    player.watch_flash(subject.devices.clone(), started);
     player.run(!args.no_flush)?;
     args.brought.go_on()?;
     // What was measured is told, however it ends.
     let synced = if args.no_drain { Ok(()) } else { subject.target.sync() };
     let sim_time = clock.now().since(started);
     let series = player.windows()?;
-    let (status, devices) = (subject.target.status(), subject.devices(&before));
+    let (status, devices) = (subject.target.status(), subject.devices(&before, player.flows()));
     let closed = subject.target.close();
     let (file_system, asked) = match status {
         Ok(status) => (status, Ok(())),

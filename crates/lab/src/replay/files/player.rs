@@ -6,9 +6,11 @@
 
 use super::report::{CallReport, Config, DeviceReport, FilesReport};
 use super::tree::Target;
-use super::windows::{CallWindow, Windows};
+use super::windows::{CallWindow, Devices, Windows};
+use crate::replay::Moment;
 use crate::replay::brought::Brought;
 use crate::replay::ending::Ended;
+use crate::replay::flow::Looks;
 use crate::replay::report::Spread;
 use bimetal_base::random::Random;
 use bimetal_base::runtime::Clock;
@@ -44,6 +46,8 @@ pub(super) struct Player {
     tally: parking_lot::Mutex<Tally>,
     /// Where windows of time are asked for.
     windows: parking_lot::Mutex<Option<Windows>>,
+    /// The devices, and what was seen of each.
+    flash: parking_lot::Mutex<Option<(Devices, Vec<Looks>)>>,
 }
 
 /// What is told of a run beside its calls.
@@ -107,6 +111,7 @@ impl Player {
             order: Mutex::default(),
             tally: parking_lot::Mutex::default(),
             windows: parking_lot::Mutex::default(),
+            flash: parking_lot::Mutex::default(),
         }
     }
 
@@ -139,6 +144,23 @@ impl Player {
     /// Looks at what is done from now on, window by window.
     pub fn watch(&self, windows: Windows) {
         *self.windows.lock() = Some(windows);
+    }
+
+    /// Looks at what the flash of these devices does from now on.
+    pub fn watch_flash(&self, devices: Devices, now: Time) {
+        let looks = devices.iter().map(|(_, device)| Looks::from(device.model(), now)).collect();
+        *self.flash.lock() = Some((devices, looks));
+    }
+
+    /// What was seen of it since, device by device.
+    pub fn flows(&self) -> Vec<Vec<Moment>> {
+        let Some((devices, looks)) = self.flash.lock().take() else { return Vec::new() };
+        let now = self.clock.now();
+        looks
+            .into_iter()
+            .zip(&*devices)
+            .map(|(looks, (_, device))| looks.finish(device.model(), now))
+            .collect()
     }
 
     /// What was seen since.
@@ -222,6 +244,10 @@ impl Player {
         let arrived = self.clock.now();
         if let Some(windows) = &mut *self.windows.lock() {
             windows.see(arrived);
+        }
+        if let Some((devices, looks)) = &mut *self.flash.lock() {
+            let devices = devices.iter().map(|(_, device)| device.model());
+            looks.iter_mut().zip(devices).for_each(|(looks, model)| looks.arrived(model, arrived));
         }
         self.clock.sleep_until(arrived + self.software);
         let done = self.call(call.path, call.deed);

@@ -1,6 +1,7 @@
 //! What a run of calls gave, under the names that `replay --fs --json` prints.
 
 use super::windows::CallWindow;
+use crate::replay::Moment;
 use crate::replay::ending::{Ended, Ending};
 use crate::replay::report::Latency;
 use crate::replay::rows::aligned;
@@ -77,6 +78,12 @@ pub struct DeviceReport {
     pub below_cache: Option<Counts>,
     /// What its model did since it was new: arm, flash, merges, copies, erases, wear.
     pub model: Value,
+    /// Erases of each block since it was new, where there is flash.
+    #[serde(skip)]
+    pub erases_by_block: Vec<u32>,
+    /// How its merges, copies and erases went on in the run, where there is flash.
+    #[serde(skip)]
+    pub flow: Vec<Moment>,
 }
 
 /// What a run was.

@@ -7,8 +7,9 @@ use super::report::DeviceReport;
 use super::tree::Target;
 use super::windows::Devices;
 use crate::kinds::{KINDS, volume::PART};
+use crate::replay::Moment;
 use crate::replay::args::Args;
-use crate::stack::{Caching, Contents, Layers, Medium, Told};
+use crate::stack::{Caching, Contents, Layers, Medium, Model, Told};
 use bimetal_base::random::Random;
 use bimetal_base::runtime::Clock;
 use bimetal_base::{Error, Result};
@@ -83,24 +84,27 @@ impl Subject {
         self.devices.iter().map(|(_, device)| counts(device)).collect()
     }
 
-    /// What they were asked for since, and what they did.
+    /// What they were asked for since, and what they did; `flows` is how that went on, device by device.
     pub(super) fn devices(
         &self,
         before: &[(Counts, Option<Counts>)],
+        flows: Vec<Vec<Moment>>,
     ) -> BTreeMap<&'static str, DeviceReport> {
-        let report =
-            |((name, device), (before, below)): (&(&'static str, Device), &(Counts, Option<Counts>))| {
-                let report = DeviceReport {
-                    profile: device.profile.clone(),
-                    ftl: device.ftl.clone(),
-                    size_bytes: device.image.info().size_bytes,
-                    requests: device.counted.counts() - *before,
-                    below_cache: device.below.as_ref().zip(*below).map(|(now, before)| now.counts() - before),
-                    model: device.told.model.status(),
-                };
-                (*name, report)
+        type One<'o> = ((&'o (&'static str, Device), &'o (Counts, Option<Counts>)), Vec<Moment>);
+        let report = |(((name, device), (before, below)), flow): One<'_>| {
+            let report = DeviceReport {
+                profile: device.profile.clone(),
+                ftl: device.ftl.clone(),
+                size_bytes: device.image.info().size_bytes,
+                requests: device.counted.counts() - *before,
+                below_cache: device.below.as_ref().zip(*below).map(|(now, before)| now.counts() - before),
+                model: device.told.model.status(),
+                erases_by_block: device.told.model.erases_by_block(),
+                flow,
             };
-        self.devices.iter().zip(before).map(report).collect()
+            (*name, report)
+        };
+        self.devices.iter().zip(before).zip(flows).map(report).collect()
     }
 }
 
@@ -108,6 +112,11 @@ impl Device {
     /// What it was asked for, and what its flash did, so far.
     pub(super) fn look(&self) -> (Counts, Option<ftl::Report>) {
         (self.counted.counts(), self.told.model.flash())
+    }
+
+    /// What it is modelled by.
+    pub(super) fn model(&self) -> &Model {
+        &self.told.model
     }
 
     /// The device, which counts.

@@ -11,6 +11,7 @@ mod beyond;
 mod cmfs;
 mod csw;
 mod ftl;
+pub mod live;
 mod nfh;
 mod osd;
 pub mod tolerances;

@@ -86,7 +86,7 @@ fn measure(setting: &ExperimentContext) -> Result<Measured> {
         Ok(())
     };
     // The recorded one is one draw.
-    if setting.first && setting.traces.is_some() {
+    if setting.first {
         one("kernel", &setting.trace(RECORDED)?, RECORDED_DATA)?;
     }
     one("model", &modelled, MODELLED_DATA)?;

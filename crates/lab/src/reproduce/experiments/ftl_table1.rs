@@ -142,7 +142,7 @@ fn measure(setting: &ExperimentContext) -> Result<Measured> {
     }
     let hot = (start * 512, start * 512 + MODELLED_HOT_BYTES);
     add(&mut measured, "fitted", &preset.times(&both(setting, &searched, &preset.ftls(), hot)?)?);
-    if setting.first && setting.traces.is_some() {
+    if setting.first {
         let trace = format!("{} --no-flush", setting.trace_path(RECORDED)?.display());
         let kernel = both(setting, &trace, PUBLISHED, (0, RECORDED_HOT_BYTES))?;
         add(&mut measured, "kernel, data sheet", &simulated(&kernel)?);

@@ -5,7 +5,6 @@
 //! program's calls on nfhybrid over both models. Programs compute in no time in either, so this is what the devices cost.
 
 use super::super::{Experiment, ExperimentContext, Measured};
-use crate::replay::{self, Args};
 use crate::stack::layers::Layers;
 use bimetal_base::Result;
 
@@ -35,11 +34,9 @@ fn measure(setting: &ExperimentContext) -> Result<Measured> {
         let fsyncs = (mib << 20) / RECORD_BYTES;
         let a_sync = |ns: u64| 1e-6 * ns as f64 / fsyncs as f64;
         let calls = format!(
-            "gen:fio-job:size={mib}MiB:block=4KiB:requests={fsyncs}:random=0:fsync=1:seed=1 --fs nfhybrid --disk {DISK} --ssd {SSD} \
-             --seed {}",
-            setting.seed
+            "gen:fio-job:size={mib}MiB:block=4KiB:requests={fsyncs}:random=0:fsync=1:seed=1 --fs nfhybrid --disk {DISK} --ssd {SSD}"
         );
-        let ours = a_sync(replay::files::replay(&Args::parse(&calls)?)?.sim_time_ns);
+        let ours = a_sync(setting.replay_calls(&calls)?.sim_time_ns);
         for fs in KERNEL {
             let path = setting.trace_path(&format!("block/{fs}-{program}.bio.csv.zst"))?;
             let took = |device: &str| -> Result<f64> {

@@ -66,3 +66,24 @@ pub const EXPERIMENTS: Registry<Experiment> = Registry {
         &p2p::EXPERIMENT,
     ],
 };
+
+/// Those that are done on real mounts with `--live`.
+pub const LIVE: Registry<Experiment> = Registry {
+    what: "experiment on real mounts (--live)",
+    entries: &[
+        &nfh::live::FIG7,
+        &nfh::live::FIG8,
+        &nfh::live::FIG9,
+        &nfh::live::FIG10,
+        &nfh::live::FIG11,
+        &nfh::live::FIG12,
+        &nfh::live::FIG13,
+        &nfh::live::FIG14,
+        &nfh::live::FIG15,
+        &nfh::live::FIG16,
+        &nfh::live::FIG17,
+        &nfh::live::FIG18,
+        &nfh::live::FIG19,
+        &nfh::live::FIG20,
+    ],
+};

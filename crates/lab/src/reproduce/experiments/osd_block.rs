@@ -50,7 +50,7 @@ fn replay(
     handles: u32,
 ) -> Result<Found> {
     let (trace, size, _) = case;
-    let path = setting.traces_dir()?.join(trace);
+    let path = setting.trace_path(trace)?;
     let place = place.map(|what| format!("--place {what}")).unwrap_or_default();
     let line = format!(
         "{} --ftl page:over-provision={OVER_PROVISION}:handles={handles} --device slc-4k --device-size {size} \

@@ -51,7 +51,11 @@ fn shape(source: &Source) -> Result<Shape> {
 }
 
 fn measure(setting: &ExperimentContext) -> Result<Measured> {
-    let source = Source::parse(&setting.seeded("gen:p2p"), ReadOptions::default())?;
+    measure_recipe(setting, "gen:p2p")
+}
+
+fn measure_recipe(setting: &ExperimentContext, recipe: &str) -> Result<Measured> {
+    let source = Source::parse(&setting.seeded(recipe), ReadOptions::default())?;
     let config = serde_json::json!({ "recorded": RECORDED, "generated": source.name() });
     let mut measured = Measured::with(config);
     for (of, shape) in [("recorded", shape(&setting.trace(RECORDED)?)?), ("generated", shape(&source)?)] {
@@ -61,4 +65,24 @@ fn measure(setting: &ExperimentContext) -> Result<Measured> {
         measured.add(format!("{of}/pieces"), "", shape.pieces_a_window);
     }
     Ok(measured)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::judge::{Verdict, judge};
+    use super::super::super::{Found, claims::CLAIMS};
+    use super::*;
+
+    #[test]
+    fn a_swarm_that_was_not_fitted_is_no_such_download_and_the_fitted_one_is() {
+        let claim = CLAIMS.find("trace-p2p").unwrap();
+        let verdict = |recipe: &str, seed| {
+            let measured = measure_recipe(&ExperimentContext::of_seed(seed), recipe).unwrap();
+            judge(claim, &Found { seeds: vec![(seed, measured)] }).unwrap().verdict
+        };
+        assert_eq!(verdict("gen:p2p", 6), Verdict::HoldsFitted);
+        for other in ["gen:p2p:peers=8", "gen:p2p:burst=9", "gen:p2p:size=268435456"] {
+            assert_eq!(verdict(other, 6), Verdict::Fails, "{other}");
+        }
+    }
 }

@@ -130,7 +130,7 @@ fn values(body: &Body) -> Vec<f64> {
             let bars = groups.iter().flat_map(|group| group.bars.iter().flatten());
             bars.flat_map(|(value, paper)| [value.mean, paper.unwrap_or(value.mean)]).collect()
         }
-        Body::Dots(_) | Body::Cells(_) => Vec::new(),
+        Body::Dots(_) | Body::Cells(_) | Body::Maps(_) => Vec::new(),
     }
 }
 

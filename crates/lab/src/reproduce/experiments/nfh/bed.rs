@@ -63,7 +63,13 @@ impl Hybrid {
         let section = SectionConfig { name: "default".into(), extent_bytes, size_bytes: None };
         let config = Config { sections: vec![section], ..Config::default() };
         let half = SsdHalf { config, begins_at };
-        replay_on(&Args::parse(&line)?, workload, move |clock, args| play_laid_out(clock, args, &half))
+        let report =
+            replay_on(&Args::parse(&line)?, workload, move |clock, args| play_laid_out(clock, args, &half))?;
+        setting.note_calls(
+            &report,
+            &serde_json::json!({ "extent_bytes": extent_bytes, "ssd_begins_at": begins_at }),
+        );
+        Ok(report)
     }
 
     /// MB/s of a program's writes or reads, until its last call returned.

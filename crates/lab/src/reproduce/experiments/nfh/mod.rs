@@ -10,6 +10,7 @@ mod append;
 mod bed;
 mod extents;
 mod kernel;
+pub(super) mod live;
 mod marks;
 mod programs;
 mod template;
