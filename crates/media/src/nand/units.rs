@@ -3,7 +3,7 @@
 //! A page is still programmed, read and erased as one. Memory: 4 bytes a unit, 8 more with sequence numbers, beside those of
 //! the pages; nothing where a page is a unit.
 
-use super::{Failure, Nand, Page, Tag};
+use super::{Cause, Failure, Nand, Page, Tag};
 use bimetal_base::time::Time;
 use bimetal_base::{Error, Result};
 
@@ -84,6 +84,18 @@ impl Nand {
         }
         self.done().copies += u64::from(copied);
         Ok(done)
+    }
+
+    /// What operations are done for now.
+    pub fn cause(&self) -> Cause {
+        self.cause
+    }
+
+    /// Bytes of memory that tags take.
+    pub fn tag_bytes(&self) -> u64 {
+        let of_units = self.units.as_ref();
+        let units = of_units.map_or(0, |units| size_of_val(&units.owners[..]) + size_of_val(&units.sequences[..]));
+        (size_of_val(&self.owners[..]) + size_of_val(&self.sequences[..]) + units) as u64
     }
 
     /// How often operations that were put down were taken ([`take_ops`](Nand::take_ops)): places in the list are of one time
