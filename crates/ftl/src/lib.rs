@@ -134,6 +134,11 @@ pub trait Ftl: Send {
         Vec::new()
     }
 
+    /// Logical pages that the host wrote and that wait for others.
+    fn waiting_pages(&self) -> u64 {
+        0
+    }
+
     /// The tag of the newest version of a page, without an operation.
     fn tag(&self, page: Lpn) -> Option<Tag> {
         let (block, number) = self.find(page)?;

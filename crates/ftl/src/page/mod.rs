@@ -59,6 +59,7 @@ use std::ops::Range;
 use std::time::Duration;
 use superblock::Array;
 pub(super) use superblock::Superblock;
+pub(super) use units::of_settings as units_of_settings;
 
 /// Settings of the page map that a layer on top of it has, too.
 pub(super) const CLEAN: OptionSpec =
@@ -714,6 +715,10 @@ impl Ftl for PageMap {
 
     fn padding_bytes(&self) -> u64 {
         self.array.padded() * u64::from(self.array.geometry().page_bytes)
+    }
+
+    fn waiting_pages(&self) -> u64 {
+        self.array.fresh_units()
     }
 
     fn take_programmed(&mut self) -> Vec<(Lpn, Time)> {

@@ -23,7 +23,7 @@ use crate::settings::Settings;
 use crate::{LOST, error_of, worn_out};
 use bimetal_base::options::OptionSpec;
 use bimetal_base::time::Time;
-use bimetal_base::units::{Lpn, show_size};
+use bimetal_base::units::{Lpn, parse_size, show_size};
 use bimetal_base::{Error, Result};
 use bimetal_media::nand::{Cause, Failure, Nand, Page, Tag};
 use bytes::Bytes;
@@ -255,6 +255,12 @@ impl Array {
         gathered
     }
 
+    /// Units of the host's that are in memory alone.
+    pub fn fresh_units(&self) -> u64 {
+        let pages = self.gathering.pages.values().filter(|page| page.fresh && !page.copied);
+        pages.map(|page| page.tags.iter().filter(|tag| tag.owner != PADDING).count() as u64).sum()
+    }
+
     /// What was read to be copied is not kept any longer.
     pub fn forget_fetched(&mut self) {
         self.gathering.fetched = None;
@@ -318,6 +324,14 @@ pub(super) fn page_units(nand: &Nand, settings: &mut Settings) -> Result<u32> {
         )));
     }
     Ok(units as u32)
+}
+
+/// The same of what settings of the page map say, `name=value:name=value`; what is wrong is for the page map to refuse.
+pub(crate) fn of_settings(settings: &str, page_bytes: u64) -> u32 {
+    let mut set = settings.split(':').filter_map(|setting| setting.trim().strip_prefix("map-unit="));
+    let unit = set.next().and_then(|unit| parse_size(unit.trim()).ok());
+    let unit = unit.filter(|unit| (UNIT_MIN..=page_bytes).contains(unit));
+    unit.map_or(1, |unit| (page_bytes / unit) as u32)
 }
 
 impl PageMap {
@@ -422,8 +436,15 @@ impl PageMap {
 
     /// Pads the page whose next unit is given.
     fn complete(&mut self, at: Time, (block, next): (u32, u32)) -> Result<()> {
+        if self.array.nand().is_off() {
+            return Err(error_of(self.array.nand(), Failure::PowerOff, Lpn(0)));
+        }
         let unit = self.array.geometry().unit_of(block) as usize;
         let end = next.next_multiple_of(self.array.page_units());
+        // All of its units are there, and what keeps bytes refused it.
+        if next == end {
+            return Err(worn_out(self.array.nand()));
+        }
         self.done_for(Cause::Padding, |map| map.pad_to(at, unit, (block, next), end))
     }
 
