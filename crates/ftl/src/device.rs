@@ -2,11 +2,13 @@
 //!
 //! Requests may begin and end at any byte. A page that is written in part is read first. It keeps no contents: pages
 //! are checked by their tags in the layers' own tests. For a bus, a write cache and contents see [`Ssd`](super::ssd).
+//! Of a layer whose map units are smaller than pages, units that do not make up a page wait for others, those of later writes
+//! too: such a write is done at once, a flush or a durable write has what waits padded, and is done when it was programmed.
 //! What is decided takes effect when a request is submitted, and its time when the array's scheduler comes to it.
 //! Cost: one lock a request, one dynamic call a page; where nothing takes time no more.
 
 use super::scheduled::Scheduled;
-use super::{Ftl, HostBytes, Report, report};
+use super::{Ftl, HostBytes, Report, page_bytes, report};
 use bimetal_base::Result;
 use bimetal_base::time::Time;
 use bimetal_base::units::Lpn;
@@ -20,6 +22,7 @@ use std::ops::Range;
 /// A translation layer addressed in bytes.
 pub struct FtlDevice {
     info: DeviceInfo,
+    /// Bytes of a logical page.
     page_bytes: u64,
     handles: u8,
     state: Mutex<State>,
@@ -30,9 +33,14 @@ struct State {
     partial_writes: u64,
     bytes: HostBytes,
     under_way: UnderWay,
-    /// The request that waits for an operation of the flash, by its token.
-    waits: FxHashMap<u64, u64>,
+    /// The requests that wait for an operation of the flash, by its token.
+    waits: FxHashMap<u64, Waiting>,
+    /// Units wait for others: they are written without it.
+    gathers: bool,
 }
+
+/// Numbers of requests.
+type Waiting = SmallVec<[u64; 1]>;
 
 /// Tokens of what a request waits for.
 type Tokens = SmallVec<[u64; 4]>;
@@ -43,14 +51,20 @@ impl FtlDevice {
         let part = ftl.nand().profile();
         let info = DeviceInfo {
             name: part.model.clone(),
-            size_bytes: ftl.logical_pages() * part.page,
+            size_bytes: ftl.logical_pages() * page_bytes(&*ftl),
             block_bytes: 1,
-            atomic_bytes: part.page as u32,
+            atomic_bytes: page_bytes(&*ftl) as u32,
             rotational: false,
         };
-        let (page_bytes, handles) = (part.page, ftl.handles());
+        let (page_bytes, handles) = (page_bytes(&*ftl), ftl.handles());
+        let mut flash = Scheduled::new(ftl);
+        let gathers = flash.ftl().page_units() > 1;
+        if gathers {
+            flash.ftl_mut().take_programmed();
+        }
         let state = State {
-            flash: Scheduled::new(ftl),
+            flash,
+            gathers,
             partial_writes: 0,
             bytes: HostBytes::default(),
             under_way: UnderWay::default(),
@@ -77,7 +91,7 @@ impl FtlDevice {
         self.state.lock().partial_writes
     }
 
-    /// Bytes of a page.
+    /// Bytes of a logical page.
     pub fn page_bytes(&self) -> u64 {
         self.page_bytes
     }
@@ -89,13 +103,15 @@ impl FtlDevice {
 
     /// Bytes of an erase block.
     pub fn erase_block_bytes(&self) -> u64 {
-        u64::from(self.state.lock().flash.ftl().nand().geometry().pages_per_block) * self.page_bytes
+        let state = self.state.lock();
+        let geometry = state.flash.ftl().nand().geometry();
+        u64::from(geometry.pages_per_block) * u64::from(geometry.page_bytes)
     }
 
     /// Serves a request: its number if it is under way then, and done at once otherwise.
     fn serve(&self, at: Time, request: &Request) -> Result<Option<u64>> {
         check_range(&self.info, request)?;
-        let Some((offset, len)) = request.extent() else { return Ok(None) };
+        let Some((offset, len)) = request.extent() else { return self.flush(at, request) };
         let (touched, whole) = pages(offset, len, self.page_bytes);
         let state = &mut *self.state.lock();
         state.go_on(at);
@@ -106,10 +122,10 @@ impl FtlDevice {
                 state.bytes.read += len;
                 state.read(at, touched, &mut tokens)?;
             }
-            Request::Write { data, .. } => {
+            Request::Write { data, durable, .. } => {
                 state.bytes.written += len;
                 state.bytes.padding += (touched.end - touched.start) * self.page_bytes - len;
-                state.write(at, touched, &whole, data.handle(), &mut tokens)?;
+                state.write(at, touched, &whole, (data.handle(), *durable), &mut tokens)?;
             }
             // A page is durable once it is programmed.
             _ => {
@@ -117,13 +133,24 @@ impl FtlDevice {
                 state.trim(at, whole, &mut tokens)?;
             }
         }
-        if tokens.is_empty() {
+        Ok(state.wait_for(at, request, tokens))
+    }
+
+    /// Has all that waits programmed, and waits for all that is being programmed, where something waits at all.
+    fn flush(&self, at: Time, request: &Request) -> Result<Option<u64>> {
+        let state = &mut *self.state.lock();
+        if !state.gathers {
             return Ok(None);
         }
-        let number = state.under_way.begin(at, tokens.len() as u64);
-        state.waits.extend(tokens.into_iter().map(|token| (token, number)));
-        state.under_way.answer(number, Ok(request.nothing_read()));
-        Ok(Some(number))
+        state.go_on(at);
+        state.flash.see(at);
+        let padded = state.flash.ftl_mut().pad(Time::ZERO);
+        let mut tokens = state.issue_programmed(at);
+        padded?;
+        tokens.extend(state.waits.keys().copied());
+        tokens.sort_unstable();
+        tokens.dedup();
+        Ok(state.wait_for(at, request, tokens))
     }
 }
 
@@ -136,11 +163,38 @@ fn pages(offset: u64, len: u64, page_bytes: u64) -> (Range<u64>, Range<u64>) {
 
 impl State {
     fn read(&mut self, at: Time, touched: Range<u64>, tokens: &mut Tokens) -> Result<()> {
+        let mut last = None;
         for page in touched {
-            let found = self.flash.ftl_mut().read(Time::ZERO, Lpn(page)).map(|found| found.at);
-            self.issue(at, found, tokens)?;
+            // One read is enough for all units of a page.
+            if self.gathers && last.is_some() && self.flash.ftl().find(Lpn(page)) == last {
+                continue;
+            }
+            let found = self.flash.ftl_mut().read(Time::ZERO, Lpn(page));
+            last = found.as_ref().ok().and_then(|found| found.place);
+            self.issue(at, found.map(|found| found.at), tokens)?;
         }
         Ok(())
+    }
+
+    /// Hands over what was decided on; tokens for the programs of pages that waited for their units.
+    fn issue_programmed(&mut self, at: Time) -> Tokens {
+        let mut places: SmallVec<[u64; 4]> =
+            self.flash.ftl_mut().take_programmed().into_iter().map(|(_, place)| place.0).collect();
+        places.dedup();
+        self.flash.issue_all(at, places.into_iter().map(Time)).into()
+    }
+
+    /// Has a request wait for what has these tokens; none if that is nothing.
+    fn wait_for(&mut self, at: Time, request: &Request, tokens: Tokens) -> Option<u64> {
+        if tokens.is_empty() {
+            return None;
+        }
+        let number = self.under_way.begin(at, tokens.len() as u64);
+        for token in tokens {
+            self.waits.entry(token).or_default().push(number);
+        }
+        self.under_way.answer(number, Ok(request.nothing_read()));
+        Some(number)
     }
 
     fn write(
@@ -148,7 +202,7 @@ impl State {
         at: Time,
         touched: Range<u64>,
         whole: &Range<u64>,
-        handle: u8,
+        (handle, durable): (u8, bool),
         tokens: &mut Tokens,
     ) -> Result<()> {
         let mut places = Tokens::new();
@@ -163,6 +217,7 @@ impl State {
             let done = read.and_then(|read| ftl.write_placed(read, Lpn(page), &[], handle));
             match done {
                 // What makes up a stripe is handed over together.
+                Ok(_) if self.gathers => {}
                 Ok(place) if ftl.stripe_pages() > 1 => places.push(place.0),
                 other => result = self.issue(at, other, tokens),
             }
@@ -170,7 +225,11 @@ impl State {
                 break;
             }
         }
-        if !places.is_empty() {
+        if self.gathers {
+            let padded = if durable { self.flash.ftl_mut().pad(Time::ZERO) } else { Ok(()) };
+            result = result.and(padded);
+            tokens.extend(self.issue_programmed(at));
+        } else if !places.is_empty() {
             let padded = self.flash.ftl_mut().pad(Time::ZERO);
             result = result.and(padded);
             tokens.extend(self.flash.issue_all(at, places.into_iter().map(Time)));
@@ -206,11 +265,10 @@ impl Simulated for State {
     fn step(&mut self) -> bool {
         let stepped = self.flash.step();
         while let Some((token, at)) = self.flash.finished() {
-            let number = self.waits.remove(&token);
-            if let Some((number, end)) =
-                number.and_then(|number| Some((number, self.under_way.part(number, at)?)))
-            {
-                self.under_way.end(number, end);
+            for number in self.waits.remove(&token).unwrap_or_default() {
+                if let Some(end) = self.under_way.part(number, at) {
+                    self.under_way.end(number, end);
+                }
             }
         }
         stepped

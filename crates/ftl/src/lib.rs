@@ -25,7 +25,8 @@ use bimetal_base::options::{self, Entry, Named, Registry};
 use bimetal_base::time::Time;
 use bimetal_base::units::Lpn;
 use bimetal_base::{Error, Result};
-use bimetal_media::nand::{Causes, Failure, Nand, NandCounts, ScheduleStats, Wear};
+use bimetal_media::nand::{Causes, Failure, Nand, NandCounts, Page, ScheduleStats, Tag, Wear};
+use bytes::Bytes;
 use serde::Serialize;
 use settings::Settings;
 use std::io;
@@ -114,7 +115,49 @@ pub trait Ftl: Send {
         1
     }
 
-    /// Pages that are programmed together, as a stripe of a superblock; 1: each by itself.
+    /// Logical pages that a page of the array holds: the units of a map that are smaller. 1: they are the same.
+    ///
+    /// With more, what is written waits in the layer's memory until a page is whole, or for [`pad`](Self::pad): a write that is
+    /// done survives power loss from then on.
+    fn page_units(&self) -> u32 {
+        1
+    }
+
+    /// Bytes programmed beside what the host wrote in pages that hold some of it, since they were padded.
+    fn padding_bytes(&self) -> u64 {
+        0
+    }
+
+    /// Logical pages that waited for others and were programmed since this was last asked, each with what to wait for. Nothing
+    /// is noted before it is first asked.
+    fn take_programmed(&mut self) -> Vec<(Lpn, Time)> {
+        Vec::new()
+    }
+
+    /// Logical pages that the host wrote and that wait for others.
+    fn waiting_pages(&self) -> u64 {
+        0
+    }
+
+    /// The tag of the newest version of a page, without an operation.
+    fn tag(&self, page: Lpn) -> Option<Tag> {
+        let (block, number) = self.find(page)?;
+        match self.nand().page(block, number) {
+            Page::Programmed(tag) => Some(tag),
+            _ => None,
+        }
+    }
+
+    /// The bytes of the newest version of a page, without an operation; none if it was never written.
+    ///
+    /// # Errors
+    /// They could not be fetched.
+    fn bytes(&self, page: Lpn) -> Result<Option<Bytes>> {
+        let bytes = self.find(page).map(|(block, number)| self.nand().bytes(block, number));
+        bytes.transpose().map_err(|failure| error_of(self.nand(), failure, page))
+    }
+
+    /// Logical pages that are programmed together, as a stripe of a superblock; 1: each by itself.
     fn stripe_pages(&self) -> u32 {
         1
     }
@@ -313,10 +356,17 @@ pub struct Report {
     pub write_amplification: f64,
 }
 
+/// Bytes of a logical page of a layer.
+pub fn page_bytes(ftl: &dyn Ftl) -> u64 {
+    u64::from(ftl.nand().geometry().page_bytes / ftl.page_units())
+}
+
 /// The report so far of a scheme whose host asked for `host_bytes`.
 pub fn report(ftl: &dyn Ftl, host_bytes: HostBytes) -> Report {
     let (nand, page_bytes) = (ftl.nand().counts(), u64::from(ftl.nand().geometry().page_bytes));
     let write_amplification = amplification(nand.programs * page_bytes, host_bytes.written).unwrap_or(0.0);
+    let padding = host_bytes.padding + ftl.padding_bytes();
+    let host_bytes = HostBytes { padding, ..host_bytes };
     let (ftl, work, wear) = (ftl.counts(), ftl.nand().work(), ftl.nand().wear());
     let schedule = ScheduleStats::default();
     Report { ftl, nand, work, host_bytes, page_bytes, schedule, wear, write_amplification }

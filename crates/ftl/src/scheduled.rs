@@ -27,7 +27,7 @@ impl Scheduled {
         let nand = ftl.nand_mut();
         let timed = nand.profile().ordering != Ordering::Off;
         let mut schedule = timed.then(|| Schedule::new(nand.profile(), *nand.geometry()));
-        let in_stripes = ftl.stripe_pages() > 1;
+        let in_stripes = ftl.stripe_pages() > ftl.page_units();
         match timed {
             true => ftl.nand_mut().record(!in_stripes),
             false => ftl.nand_mut().stop_clock(),

@@ -83,6 +83,13 @@ impl Settings {
         self.given.remove(name).map(|value| units::parse_size(&value)).transpose()
     }
 
+    /// Takes a size, or none if the word that stands for none was given or nothing was.
+    pub fn size_or(&mut self, name: &str, word: &str) -> Result<Option<u64>> {
+        let Some(value) = self.given.remove(name).filter(|value| value != word) else { return Ok(None) };
+        let size = units::parse_size(&value);
+        size.map(Some).map_err(|_| self.wrong(name, &value, &format!("{word} or a size")))
+    }
+
     /// Refuses what nobody took.
     pub fn finish(self, known: &[OptionSpec]) -> Result<()> {
         let left = Named { name: self.scheme, options: self.given };

@@ -2,6 +2,7 @@
 
 use super::Stream;
 use crate::free::{Free, Levelling};
+use bimetal_media::nand::Cause;
 
 /// What a block is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +13,8 @@ pub(super) enum State {
     Open,
     /// Written.
     Closed,
+    /// Nothing in it is valid, and it is erased once the pages that guard it are programmed.
+    Emptied,
     /// Written with one bit a cell: it is emptied by folding, not by cleaning.
     Cached,
     /// Not used any more.
@@ -35,7 +38,9 @@ pub(super) struct Unit {
     pub placed: [Option<(u32, u32)>; HANDLES_MAX],
     /// Its erased blocks.
     pub free: Free,
-    /// Members that its erased superblocks lack.
+    /// Blocks that are erased once they are no longer guarded, and what for.
+    pub emptied: Vec<(u32, Cause)>,
+    /// Members that its erased superblocks lack, and those that are to be erased.
     pub lacking: u32,
     /// Erases so far.
     pub erases: u64,
@@ -57,6 +62,7 @@ impl Unit {
             own: None,
             placed: [None; HANDLES_MAX],
             free,
+            emptied: Vec::new(),
             lacking: 0,
             erases: 0,
             most: 0,

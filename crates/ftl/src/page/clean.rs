@@ -47,7 +47,7 @@ impl PageMap {
     /// Whether `unit` has fewer free blocks than its reserve; narrow superblocks count for what they have.
     pub(super) fn lacks_room(&self, unit: usize) -> bool {
         let (width, unit) = (self.array.width() as usize, &self.units[unit]);
-        unit.free.len() * width < self.reserve * width + unit.lacking as usize
+        (unit.free.len() + unit.emptied.len()) * width < self.reserve * width + unit.lacking as usize
     }
 
     /// The closed block of `unit` to clean next; none if that would gain nothing.
@@ -109,7 +109,8 @@ impl PageMap {
 
     /// Copies the valid pages of `from` to the unit's open block, or to `to` from its first page on.
     pub(super) fn move_pages(&mut self, at: Time, unit: usize, from: u32, to: Option<u32>) -> Result<()> {
-        if self.array.geometry().unit_of(from) as usize == unit && self.array.nand().copies_surely() {
+        let is_near = self.array.geometry().unit_of(from) as usize == unit;
+        if is_near && self.array.page_units() == 1 && self.array.nand().copies_surely() {
             let mut moving = std::mem::take(&mut self.moving);
             let moved = self.move_at_once(at, unit, from, to, &mut moving);
             self.moving = moving;
@@ -127,6 +128,7 @@ impl PageMap {
         to: Option<u32>,
     ) -> Result<()> {
         let mut next = 0;
+        self.array.forget_fetched();
         for page in pages {
             if self.valid[from as usize] == 0 {
                 break;
@@ -241,11 +243,11 @@ impl PageMap {
                     None => return Err(self.give_up()),
                 },
             };
-            match self.array.copy(at, from, to, tag) {
+            match self.copy_one(at, from, to, tag) {
                 Ok(_) => {
                     self.point(owner, to.0, to.1);
                     self.note_moved(owner);
-                    return Ok(());
+                    return self.erase_freed(at);
                 }
                 Err(Failure::Unreadable) if reads < self.array.nand().attempts() => {
                     reads += 1;
@@ -262,7 +264,7 @@ impl PageMap {
     fn lose(&mut self, at: Time, unit: usize, tag: Tag, mut to: (u32, u32)) -> Result<()> {
         let owner = tag.owner & !LOST;
         loop {
-            match self.array.program(at, to, Tag { owner: owner | LOST, ..tag }, &[]) {
+            match self.program(at, to, Tag { owner: owner | LOST, ..tag }, &[]) {
                 Ok(_) => break,
                 Err(Failure::Program) => self.retire(at, unit, to)?,
                 Err(failure) => return Err(error_of(self.array.nand(), failure, Lpn(owner.into()))),
@@ -276,7 +278,7 @@ impl PageMap {
         self.note_moved(owner);
         self.any_lost = true;
         self.counts.lost_pages += u64::from(u64::from(owner) < self.host_pages);
-        Ok(())
+        self.erase_freed(at)
     }
 
     pub(super) fn note_moved(&mut self, page: u32) {
@@ -298,11 +300,17 @@ impl PageMap {
         }
         self.done_for(Cause::Cleaning, |map| match map.array.width() {
             1 => map.move_pages(at, unit, block, None),
-            _ => map.move_one_by_one(at, unit, (block, map.array.pages_beside(page)), None),
-        })
+            _ => map.move_one_by_one(at, unit, (block, map.array.pages_on(map.array.lane_of(page))), None),
+        })?;
+        // What was valid of the page itself, too.
+        self.array.forget_failed((block, page));
+        self.erase_freed(at)
     }
 
     pub(super) fn erase(&mut self, at: Time, unit: usize, block: u32) -> Result<()> {
+        if self.erases_later(unit, block) {
+            return Ok(());
+        }
         let was_slc = self.array.is_slc(block);
         match self.array.erase(at, block) {
             Ok(_) => {

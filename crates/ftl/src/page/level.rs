@@ -25,13 +25,14 @@ impl PageMap {
         let chosen = coldest.filter(is_cold).or_else(least_worn).map(|block| (unit, block));
         let chosen =
             chosen.or_else(|| self.lagging_elsewhere(unit, behind).filter(|(_, block)| is_cold(block)));
-        self.close_lagging(unit, far, a_while);
+        self.close_lagging(at, unit, far, a_while)?;
         let Some((home, chosen)) = chosen else { return Ok(()) };
         let Some(target) = self.units[unit].free.take_most_worn() else { return Ok(()) };
         self.units[unit].lacking -= self.array.lacks(target);
         self.set_state(target, State::Closed);
         self.counts.wear_moves += 1;
         self.move_pages(at, unit, chosen, Some(target))?;
+        self.complete_in(at, target)?;
         self.erase(at, home, chosen)
     }
 
@@ -63,7 +64,7 @@ impl PageMap {
 
     /// Closes open blocks of `unit` that have fewer erases than `limit` and were not written to for a while: one that is
     /// seldom needed, as that for copies or for a placement handle may be, would stay behind for ever.
-    fn close_lagging(&mut self, unit: usize, limit: u32, a_while: u64) {
+    fn close_lagging(&mut self, at: Time, unit: usize, limit: u32, a_while: u64) -> Result<()> {
         let mut closed: SmallVec<[u32; 4]> = SmallVec::new();
         for slot in self.units[unit].slots_mut() {
             let lags = |block: u32| {
@@ -71,7 +72,10 @@ impl PageMap {
             };
             closed.extend(slot.take_if(|(block, _)| lags(*block)).map(|(block, _)| block));
         }
-        closed.into_iter().for_each(|block| self.set_state(block, State::Closed));
+        closed.into_iter().try_for_each(|block| {
+            self.set_state(block, State::Closed);
+            self.complete_in(at, block)
+        })
     }
 
     /// Notes how far units are ahead in wear, in quarters of `spread` erases a block.

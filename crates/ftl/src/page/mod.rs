@@ -19,6 +19,9 @@
 //! all of them before they go to the next group of units. What is said of blocks and units here holds of superblocks and
 //! of groups of units ([`superblock`]).
 //!
+//! Map units (`map-unit`): what a map entry stands for may be a part of a page of the array. Then what is said of pages holds of
+//! those units, which are gathered to pages before they are programmed ([`units`]).
+//!
 //! Placement handles (`handles`): pages that the host writes with the same handle go to an open block of their own.
 //! Copies of all go to one: the handles are *initially isolated*, as NVMe's flexible data placement calls it.
 //!
@@ -37,6 +40,7 @@ mod recover;
 mod refresh;
 mod slc;
 mod superblock;
+mod units;
 
 use super::free::Levelling;
 use super::settings::{LEVEL, LOGICAL, OVER_PROVISION, SPREAD, Settings};
@@ -47,6 +51,7 @@ use bimetal_base::units::Lpn;
 use bimetal_base::{Error, Result};
 use bimetal_media::nand::{Cause, Failure, Nand, Page, Tag};
 use blocks::{HANDLES_MAX, State, Unit};
+use bytes::Bytes;
 use clean::Moving;
 use fewest::Groups;
 use slc::Slc;
@@ -54,6 +59,7 @@ use std::ops::Range;
 use std::time::Duration;
 use superblock::Array;
 pub(super) use superblock::Superblock;
+pub(super) use units::of_settings as units_of_settings;
 
 /// Settings of the page map that a layer on top of it has, too.
 pub(super) const CLEAN: OptionSpec =
@@ -105,6 +111,7 @@ pub const SCHEME: Scheme = Scheme {
         BEGIN,
         TIES,
         SUPERBLOCK,
+        units::MAP_UNIT,
         slc::SLC,
         slc::SIZE,
         slc::IDLE,
@@ -214,8 +221,10 @@ impl PageMap {
 
         nand.set_cause(Cause::Host);
         let asks_age = clean == Clean::CostBenefit || levelling == Levelling::Static;
-        let mut array = Array::new(nand, superblock);
         // A layer on top has pages that are not the host's alone.
+        let page_units = if entries.is_none() { units::page_units(&nand, settings)? } else { 1 };
+        let mut array = Array::new(nand, superblock, page_units)
+            .map_err(|why| Error::invalid(format!("{scheme}: map-unit: {why}")))?;
         let slc = if entries.is_none() { Slc::open(&mut array, settings, handles)? } else { None };
         let geometry = *array.geometry();
         let blocks = geometry.blocks() as usize;
@@ -269,13 +278,13 @@ impl PageMap {
     ) -> Result<u64> {
         // In blocks, since superblocks lack what is bad of them.
         let geometry = self.array.nand().geometry();
-        let pages = u64::from(geometry.pages_per_block);
+        let pages = u64::from(geometry.pages_per_block * self.array.page_units());
         let good = u64::from(self.array.nand().good_when_new());
         let kept = u64::from(geometry.units) * self.kept as u64;
         let room = good.saturating_sub(kept) * pages;
         let most = entries.map_or(room, |entries| room - room.div_ceil(entries + 1));
         let asked = match asked_bytes {
-            Some(bytes) => bytes.div_ceil(u64::from(geometry.page_bytes)),
+            Some(bytes) => bytes.div_ceil(u64::from(self.array.geometry().page_bytes)),
             None => {
                 // Of what may hold pages that are no longer valid: that is what makes cleaning cheap, and the same part
                 // of it does so whether units have many blocks or few.
@@ -327,6 +336,9 @@ impl PageMap {
 
     /// Reads the newest version of `page`, which lies at `place`; when that is done.
     fn read_at(&mut self, at: Time, place: (u32, u32), page: Lpn) -> Result<Time> {
+        if self.array.waits(place) && !self.array.nand().is_off() {
+            return Ok(at);
+        }
         let place = self.array.place(place.0, place.1);
         read_page(self.array.nand_mut(), at, place, page)
     }
@@ -401,6 +413,8 @@ impl PageMap {
         if !made_room {
             return Ok(false);
         }
+        // One is left for copies, whatever became of the power in between.
+        self.erase_emptied(at, unit, if cleans { 2 } else { 1 })?;
         let free = &mut self.units[unit].free;
         // Copies are made after the erases that were decided on before them. The host's block is one of those erased
         // earlier, so that it does not wait for this cleaning, which has time until the next one.
@@ -570,11 +584,15 @@ impl PageMap {
 
     /// Programs what is left of a stripe of word lines from a page on, if some of it was, with pages without contents.
     fn pad_stripe(&mut self, at: Time, unit: usize, (block, next): (u32, u32)) -> Result<()> {
-        let (stripe, width) = (self.array.stripe(), self.array.width());
-        if stripe == width || self.array.is_slc(block) || next.is_multiple_of(stripe) {
+        let end = next.next_multiple_of(self.array.whole(block));
+        self.pad_to(at, unit, (block, next), end)
+    }
+
+    /// The same up to a page.
+    fn pad_to(&mut self, at: Time, unit: usize, (block, next): (u32, u32), end: u32) -> Result<()> {
+        if next == end {
             return Ok(());
         }
-        let end = next.next_multiple_of(stripe);
         // Before anything is programmed: what is moved out of a block that fails goes behind it.
         if self.units[unit].leave_out(block, |open| self.array.usable_from(block, open.max(end))) {
             self.set_state(block, State::Closed);
@@ -584,20 +602,24 @@ impl PageMap {
             if !self.array.is_usable((block, page)) {
                 continue;
             }
-            match self.array.program(at, (block, page), tag, &[]) {
+            match self.program(at, (block, page), tag, &[]) {
                 Ok(_) => {}
                 Err(Failure::Program) => self.retire(at, unit, (block, page))?,
                 Err(failure) => return Err(error_of(self.array.nand(), failure, Lpn(0))),
             }
         }
-        Ok(())
+        self.erase_freed(at)
     }
 
     /// The same of all that the host's pages go to.
     fn pad_host(&mut self, at: Time) -> Result<()> {
-        if self.array.stripe() == self.array.width() {
-            return Ok(());
+        if self.array.stripe() > self.array.width() * self.array.page_units() {
+            self.pad_word_lines(at)?;
         }
+        if self.array.page_units() > 1 { self.complete_fresh(at) } else { Ok(()) }
+    }
+
+    fn pad_word_lines(&mut self, at: Time) -> Result<()> {
         for unit in 0..self.units.len() {
             for handle in 0..self.handles {
                 let stream = self.stream_of(handle);
@@ -665,9 +687,10 @@ impl PageMap {
                 found => found,
             };
             let Some((unit, (block, number))) = found else { return Err(self.give_up()) };
-            match self.array.program(at, (block, number), tag, data) {
+            match self.program(at, (block, number), tag, data) {
                 Ok(done) => {
                     self.point(tag.owner, block, number);
+                    self.erase_freed(at)?;
                     return Ok(done);
                 }
                 Err(Failure::Program) => self.retire(at, unit, (block, number))?,
@@ -684,6 +707,35 @@ impl Ftl for PageMap {
 
     fn pad(&mut self, at: Time) -> Result<()> {
         self.pad_host(at)
+    }
+
+    fn page_units(&self) -> u32 {
+        self.array.page_units()
+    }
+
+    fn padding_bytes(&self) -> u64 {
+        self.array.padded() * u64::from(self.array.geometry().page_bytes)
+    }
+
+    fn waiting_pages(&self) -> u64 {
+        self.array.fresh_units()
+    }
+
+    fn take_programmed(&mut self) -> Vec<(Lpn, Time)> {
+        self.take_noted()
+    }
+
+    fn tag(&self, page: Lpn) -> Option<Tag> {
+        let entry = self.look_up(page).ok().filter(|entry| *entry != UNMAPPED)?;
+        let (block, number) = self.place_of(entry);
+        match self.array.page(block, number) {
+            Page::Programmed(tag) => Some(tag),
+            _ => None,
+        }
+    }
+
+    fn bytes(&self, page: Lpn) -> Result<Option<Bytes>> {
+        self.bytes_of(page)
     }
 
     fn idle_after(&self) -> Option<Duration> {

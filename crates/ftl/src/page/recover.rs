@@ -40,11 +40,14 @@ impl PageMap {
 
     /// The same in one member of a superblock.
     fn find_in_member(&mut self, block: u32, lane: u32, half_erased: bool) -> Result<()> {
-        for page in self.array.pages_beside(lane) {
+        for page in self.array.pages_on(lane) {
             let (member, number) = self.array.place(block, page);
-            let read = self.array.nand_mut().read_spare(Time::ZERO, member, number);
-            let (found, _) = read.map_err(|failure| error_of(self.array.nand(), failure, Lpn(0)))?;
-            let tag = match found {
+            // The tags of a page's units lie in one spare area.
+            if page.is_multiple_of(self.array.page_units()) {
+                let read = self.array.nand_mut().read_spare(Time::ZERO, member, number);
+                read.map_err(|failure| error_of(self.array.nand(), failure, Lpn(0)))?;
+            }
+            let tag = match self.array.page(block, page) {
                 Page::Programmed(tag) => tag,
                 Page::Torn => continue,
                 // Word lines may have been left out before pages that are programmed.
@@ -100,8 +103,7 @@ impl PageMap {
                 continue;
             }
             // What was left of a word line cannot be programmed any more.
-            let (next, stripe) = (self.array.next_page(block), self.array.stripe());
-            let next = if stripe > self.array.width() { next.next_multiple_of(stripe) } else { next };
+            let next = self.array.next_page(block).next_multiple_of(self.array.whole(block));
             let next = self.array.usable_from(block, next);
             let next = next.filter(|_| self.valid[block as usize] > 0 && !self.array.is_torn(block));
             if let Some(next) = next.filter(|_| self.states[block as usize] == State::Closed) {

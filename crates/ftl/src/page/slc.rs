@@ -84,7 +84,7 @@ impl Slc {
             return Err(Error::invalid("slc: placement handles go to blocks of their own: choose handles=1"));
         }
         let geometry = array.geometry();
-        let each = u64::from(pages * array.width()) * u64::from(geometry.page_bytes);
+        let each = u64::from(pages * array.width()) * u64::from(array.nand().geometry().page_bytes);
         let most = size.div_ceil(each).div_ceil(u64::from(geometry.units));
         let blocks = u64::from(geometry.blocks_per_unit);
         if kind == Kind::Static && most >= blocks {

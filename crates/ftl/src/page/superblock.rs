@@ -8,7 +8,13 @@
 //! A member that is bad, from the factory or later, leaves its superblock *narrower*: its pages are left out, and what was
 //! valid in it is moved. Which blocks belong together follows from their numbers alone, so there is no table to be kept or
 //! found again after power loss, and no good block is lost to bad neighbours.
+//!
+//! Where a page of the NAND holds several units of the map ([`units`](super::units)) the same is true of it: [`Array`] shows
+//! its NAND as if each unit were a page by itself. Of a superblock's pages above, `n` one after the other are then the units of
+//! one page of a member.
 
+use super::units::Gathering;
+use bimetal_base::Result as OrRefused;
 use bimetal_base::time::Time;
 use bimetal_media::nand::{Failure, Geometry, Nand, NandProfile, Page, Tag};
 use smallvec::SmallVec;
@@ -63,9 +69,13 @@ impl Superblock {
 /// A NAND array in superblocks. With a width of one they are its blocks.
 pub(super) struct Array {
     nand: Nand,
-    /// In superblocks: units are groups of units.
+    /// In superblocks and units of the map: units are groups of units, and pages units of the map.
     geometry: Geometry,
     width: u32,
+    /// Units of the map in a page of the NAND; 1: they are the same, and what is said of pages here holds of both.
+    page_units: u32,
+    /// Pages of which not all units are written yet.
+    pub(super) gathering: Gathering,
     /// Pages of a stripe: of all members' word lines.
     stripe: u32,
     /// Members of each superblock that are not bad; empty with a width of one.
@@ -77,18 +87,26 @@ pub(super) struct Array {
 }
 
 impl Array {
-    pub fn new(nand: Nand, superblock: Superblock) -> Array {
+    /// Fails if the array cannot have so many units of the map in a page.
+    pub fn new(mut nand: Nand, superblock: Superblock, page_units: u32) -> OrRefused<Array> {
+        nand.divide(page_units)?;
         let of_nand = *nand.geometry();
         let groups = superblock.groups(nand.profile(), &of_nand);
         let width = of_nand.units / groups;
-        let geometry =
-            Geometry { units: groups, pages_per_block: of_nand.pages_per_block * width, ..of_nand };
+        let geometry = Geometry {
+            units: groups,
+            pages_per_block: of_nand.pages_per_block * width * page_units,
+            page_bytes: of_nand.page_bytes / page_units,
+            ..of_nand
+        };
         let word_line = nand.profile().word_line_pages();
         let mut array = Array {
             nand,
             geometry,
             width,
-            stripe: width * word_line,
+            page_units,
+            gathering: Gathering::new(if page_units > 1 { geometry.blocks() } else { 0 }),
+            stripe: width * word_line * page_units,
             good: Vec::new(),
             slc: Vec::new(),
             plain: false,
@@ -100,8 +118,8 @@ impl Array {
             let is_slc = |block| array.good_members(block).any(|member| array.nand.is_slc(member));
             array.slc = (0..geometry.blocks()).map(is_slc).collect();
         }
-        array.plain = array.good.is_empty() && array.slc.is_empty();
-        array
+        array.plain = array.good.is_empty() && array.slc.is_empty() && page_units == 1;
+        Ok(array)
     }
 
     fn count_good(&self, block: u32) -> u16 {
@@ -141,6 +159,21 @@ impl Array {
         self.width
     }
 
+    /// Units of the map in a page of the NAND.
+    #[inline]
+    pub fn page_units(&self) -> u32 {
+        self.page_units
+    }
+
+    /// Pages that are programmed or lost together with any one of them, where what is left of them has to be completed: those
+    /// of a stripe of word lines, the units of a page, or one alone.
+    pub fn whole(&self, block: u32) -> u32 {
+        match self.stripe > self.width * self.page_units && !self.is_slc(block) {
+            true => self.stripe,
+            false => self.page_units,
+        }
+    }
+
     /// Pages of a stripe that is programmed together: a word line, or a page, of each member.
     #[inline]
     pub fn stripe(&self) -> u32 {
@@ -149,7 +182,7 @@ impl Array {
 
     /// The number of the stripe of a page.
     pub fn stripe_of(&self, block: u32, page: u32) -> u32 {
-        page / if self.is_slc(block) { self.width } else { self.stripe() }
+        page / if self.is_slc(block) { self.width * self.page_units } else { self.stripe() }
     }
 
     /// Whether a superblock is used with one bit a cell.
@@ -171,7 +204,7 @@ impl Array {
     /// One past the last page of a superblock.
     fn end(&self, block: u32) -> u32 {
         match self.is_slc(block) {
-            true => self.nand.profile().slc_pages().unwrap_or(0) * self.width,
+            true => self.nand.profile().slc_pages().unwrap_or(0) * self.width * self.page_units,
             false => self.geometry.pages_per_block,
         }
     }
@@ -197,9 +230,18 @@ impl Array {
         self.members(block).filter(|member| !self.nand.is_bad(*member))
     }
 
-    /// Where a page lies in the array.
+    /// The lane of the member that a page lies on.
+    pub fn lane_of(&self, page: u32) -> u32 {
+        page / self.page_units % self.width
+    }
+
+    /// Where a page lies in the array, of a unit the page that it lies in.
     #[inline]
     pub fn place(&self, block: u32, page: u32) -> (u32, u32) {
+        if self.page_units > 1 {
+            let page = page / self.page_units;
+            return (self.member(block, page % self.width), page / self.width);
+        }
         match self.width {
             1 => (block, page),
             width => (self.member(block, page % width), page / width),
@@ -252,7 +294,10 @@ impl Array {
         if self.lacks(block) == 0 {
             return (page < pages).then_some(page);
         }
-        (page..pages).take(self.width as usize).find(|page| self.is_usable((block, *page)))
+        // What comes first on each of the next members.
+        let units = self.page_units;
+        let next = (page.next_multiple_of(units)..pages).step_by(units as usize).take(self.width as usize);
+        (page..pages).take(1).chain(next).find(|page| self.is_usable((block, *page)))
     }
 
     /// How many pages one after the other can be used, from a usable one on, up to `most`.
@@ -272,9 +317,11 @@ impl Array {
             as u32
     }
 
-    /// The pages of a superblock that lie on the same member as `page`.
-    pub fn pages_beside(&self, page: u32) -> impl Iterator<Item = u32> + use<> {
-        (page % self.width..self.geometry.pages_per_block).step_by(self.width as usize)
+    /// The pages of a superblock that lie on one of its members.
+    pub fn pages_on(&self, lane: u32) -> impl Iterator<Item = u32> + use<> {
+        let units = self.page_units;
+        let firsts = (lane * units..self.geometry.pages_per_block).step_by((self.width * units) as usize);
+        firsts.flat_map(move |first| first..first + units)
     }
 
     /// Erases of a superblock so far.
@@ -290,6 +337,9 @@ impl Array {
     /// What a page is.
     #[inline]
     pub fn page(&self, block: u32, page: u32) -> Page {
+        if self.page_units > 1 {
+            return self.unit(block, page);
+        }
         let (block, page) = self.place(block, page);
         self.nand.page(block, page)
     }
@@ -306,11 +356,11 @@ impl Array {
     /// The first page after all that are programmed.
     pub fn next_page(&self, block: u32) -> u32 {
         if self.width == 1 {
-            return self.nand.next_page(block);
+            return self.nand.next_page(block) * self.page_units;
         }
         let after = |(lane, member): (u32, u32)| match self.nand.next_page(member) {
             0 => 0,
-            next => (next - 1) * self.width + lane + 1,
+            next => ((next - 1) * self.width + lane + 1) * self.page_units,
         };
         let members = (0..).zip(self.members(block));
         members.filter(|(_, member)| !self.nand.is_bad(*member)).map(after).max().unwrap_or(0)
@@ -401,7 +451,7 @@ impl Array {
 
     /// Notes that a member went bad, if it did.
     #[inline]
-    fn note<T>(&mut self, block: u32, done: &Result<T, Failure>) {
+    pub(super) fn note<T>(&mut self, block: u32, done: &Result<T, Failure>) {
         if self.width > 1 && matches!(done, Err(Failure::Program)) {
             self.good[block as usize] -= 1;
         }

@@ -36,13 +36,16 @@ pub(super) struct Cache {
     whole_pages: [usize; QUEUES],
     /// Programs under way, by their tokens.
     under_way: FxHashMap<u64, Program>,
+    /// Pages that these are of.
+    programs: usize,
     /// The latest program of a page under way.
     programming: FxHashMap<u64, u64>,
 }
 
-/// A program under way.
+/// A program under way, of one page or of several logical ones that a page of the flash holds.
+#[derive(Default)]
 pub(super) struct Program {
-    page: u64,
+    pages: SmallVec<[u64; 1]>,
     /// The requests that wait for it.
     pub waiters: SmallVec<[u64; 1]>,
 }
@@ -112,15 +115,19 @@ impl Cache {
 
     /// Notes that `page` is being programmed.
     pub fn begin_program(&mut self, page: u64, token: u64) {
-        self.under_way.insert(token, Program { page, waiters: SmallVec::new() });
+        self.under_way.entry(token).or_default().pages.push(page);
+        self.programs += 1;
         self.programming.insert(page, token);
     }
 
     /// Forgets a program that has ended; who waits for it.
     pub fn end_program(&mut self, token: u64) -> Option<Program> {
         let program = self.under_way.remove(&token)?;
-        if self.programming.get(&program.page) == Some(&token) {
-            self.programming.remove(&program.page);
+        self.programs -= program.pages.len();
+        for page in &program.pages {
+            if self.programming.get(page) == Some(&token) {
+                self.programming.remove(page);
+            }
         }
         Some(program)
     }
@@ -137,8 +144,13 @@ impl Cache {
         self.under_way.values_mut().for_each(|program| program.waiters.push(request));
     }
 
-    /// Programs under way.
+    /// Pages whose programs are under way.
     pub fn programs(&self) -> usize {
+        self.programs
+    }
+
+    /// Programs under way.
+    pub fn commands(&self) -> usize {
         self.under_way.len()
     }
 
@@ -154,7 +166,7 @@ impl Cache {
 
     /// Pages in memory.
     pub fn pages(&self) -> usize {
-        self.waiting.len() + self.under_way.len()
+        self.waiting.len() + self.programs
     }
 }
 

@@ -11,6 +11,9 @@
 //!   the flash, then the bus.
 //! - *Discard*: whole pages are given up.
 //!
+//! Pages are the layer's, which may be parts of a page of the flash (`map-unit`): then as many wait as one holds, and a read
+//! of several in one page of the flash reads that once.
+//!
 //! What a request decides (what lies where) it decides when it is submitted; its time goes on with that of the flash, so
 //! that requests overtake each other. A page whose program the flash refuses stays in memory; the error is that of the
 //! writes that waited for room and of the next write or flush.
@@ -26,7 +29,7 @@ mod size;
 pub use profile::SsdProfile;
 
 use super::scheduled::Scheduled;
-use super::{HostBytes, Report, report};
+use super::{Ftl, HostBytes, Report, page_bytes, report};
 use bimetal_base::time::Time;
 use bimetal_base::units::Lpn;
 use bimetal_base::{Error, Result};
@@ -138,7 +141,8 @@ impl Ssd {
     /// Bytes of an erase block of its flash.
     pub fn erase_block_bytes(&self) -> u64 {
         let model = self.model.lock();
-        u64::from(model.flash.ftl().nand().geometry().pages_per_block) * model.page_bytes
+        let geometry = model.flash.ftl().nand().geometry();
+        u64::from(geometry.pages_per_block) * u64::from(geometry.page_bytes)
     }
 
     /// What it did besides.
@@ -166,7 +170,7 @@ impl Ssd {
         nand.power_on();
         let ftl = super::open(&model.scheme, nand, &model.settings)?;
         let model = Model {
-            flash: Scheduled::new(ftl),
+            flash: noting(ftl),
             cache: Cache::default(),
             deferred: Vec::new(),
             bus: Lane::default(),
@@ -282,6 +286,8 @@ struct Model {
     programs_most: usize,
     /// Pages are programmed in stripes: several together, handed over at once.
     in_stripes: bool,
+    /// Several pages make up one of the flash: the layer says when they are programmed.
+    gathers: bool,
     /// Pages that the layer was given and whose operations were not handed over yet, with the places of these.
     deferred: Vec<(u64, Time)>,
     bus: Lane,
@@ -335,23 +341,24 @@ impl Model {
                 profile.model
             )));
         }
-        let page_bytes = whole.page;
         let part = size::fitted(whole.clone(), profile, size_bytes, seed)?;
         let lacks = part.lacks_of(&whole);
         let together = part.planes_together;
         let settings = format!("logical={size_bytes}:{}", profile.settings);
         let nand = Nand::new(part, seed, true, payload);
         let units = nand.geometry().units as usize;
-        let flash = Scheduled::new(super::open(&profile.ftl, nand, &settings)?);
-        let in_stripes = flash.ftl().stripe_pages() > 1;
-        let of_unit = match (in_stripes, together) {
+        let flash = noting(super::open(&profile.ftl, nand, &settings)?);
+        let (page_bytes, stripe) = (page_bytes(flash.ftl()), flash.ftl().stripe_pages());
+        let page_units = flash.ftl().page_units();
+        let of_unit = match (stripe > page_units, together) {
             (true, _) => STRIPES_AHEAD * flash.ftl().nand().profile().word_line_pages() as usize,
             (false, true) => 2,
             (false, false) => 1,
         };
         Ok(Model {
-            programs_most: units * of_unit,
-            in_stripes,
+            programs_most: units * of_unit * page_units as usize,
+            in_stripes: stripe > 1,
+            gathers: page_units > 1,
             deferred: Vec::new(),
             flash,
             scheme: profile.ftl.clone(),
@@ -469,6 +476,8 @@ impl Model {
         });
         let padded = if now { self.flash.ftl_mut().pad(Time::ZERO) } else { Ok(()) };
         programs.extend(self.issue_deferred(arrived));
+        programs.sort_unstable();
+        programs.dedup();
         written.and(padded)?;
         self.destage(arrived)?;
         let excess = self.excess();
@@ -541,6 +550,10 @@ impl Model {
 
     /// Hands over the operations of pages that the layer was given, all at once; their tokens.
     fn issue_deferred(&mut self, at: Time) -> Tokens {
+        if self.gathers {
+            let programmed = self.flash.ftl_mut().take_programmed();
+            self.deferred.extend(programmed.into_iter().map(|(page, place)| (page.0, place)));
+        }
         if self.deferred.is_empty() {
             return Tokens::new();
         }
@@ -640,7 +653,9 @@ impl Model {
         if let Ok(place) = done
             && self.in_stripes
         {
-            self.deferred.push((page, place));
+            if !self.gathers {
+                self.deferred.push((page, place));
+            }
             return Ok(None);
         }
         let token = self.flash.issue(at, *done.as_ref().unwrap_or(&Time::ZERO));
@@ -696,6 +711,7 @@ impl Model {
         let nand = self.flash.ftl().nand();
         match place {
             _ if !nand.keeps_bytes() => Ok(Bytes::new()),
+            Some(_) if self.gathers => Ok(self.flash.ftl().bytes(Lpn(page))?.unwrap_or_default()),
             None => Ok(Bytes::from(vec![0; self.page_bytes as usize])),
             Some((block, number)) => {
                 nand.bytes(block, number).map_err(|failure| super::error_of(nand, failure, Lpn(page)))
@@ -715,17 +731,20 @@ impl Model {
 
     fn read(&mut self, ready: Time, offset: u64, len: usize) -> Result<(Served, Bytes)> {
         let mut reads = Tokens::new();
-        let mut bytes = BytesMut::new();
+        let (mut bytes, mut last) = (BytesMut::new(), None);
         let keeps_bytes = self.flash.ftl().nand().keeps_bytes();
         for piece in self.pieces(offset, len) {
             let here = self.cache.waiting(piece.page).map_or(0, |waiting| waiting.have);
             let place = if here & piece.sectors == piece.sectors || self.cache.is_programming(piece.page) {
                 self.stats.page_hits += 1;
                 self.flash.ftl().find(Lpn(piece.page))
+            } else if self.gathers && last.is_some() && self.flash.ftl().find(Lpn(piece.page)) == last {
+                last
             } else {
                 let found = self.flash.ftl_mut().read(Time::ZERO, Lpn(piece.page));
                 reads.extend(self.flash.issue(ready, found.as_ref().map_or(Time::ZERO, |found| found.at)));
-                found?.place
+                last = found?.place;
+                last
             };
             if keeps_bytes {
                 let mut page = BytesMut::from(self.stored(place, piece.page)?);
@@ -767,7 +786,7 @@ impl Model {
         if self.cache.programs() == 0 {
             return Ok(Served::Done(ready));
         }
-        let number = self.under_way.begin(ready, self.cache.programs() as u64);
+        let number = self.under_way.begin(ready, self.cache.commands() as u64);
         self.cache.wait_for_all(number);
         Ok(Served::UnderWay(number))
     }
@@ -794,7 +813,7 @@ impl Model {
 
     /// Bytes that were written and are in memory alone; what is under its program counts as programmed.
     fn waiting_bytes(&self) -> u64 {
-        self.cache.waiting_sectors() * self.sector_bytes
+        self.cache.waiting_sectors() * self.sector_bytes + self.flash.ftl().waiting_pages() * self.page_bytes
     }
 
     fn discard(&mut self, ready: Time, offset: u64, len: u64) -> Result<Served> {
@@ -828,6 +847,12 @@ impl Simulated for Model {
         }
         stepped
     }
+}
+
+/// A layer that says from now on which pages were programmed that waited for others.
+fn noting(mut ftl: Box<dyn Ftl>) -> Scheduled {
+    ftl.take_programmed();
+    Scheduled::new(ftl)
 }
 
 /// The same error once more: several requests meet it.

@@ -16,8 +16,8 @@
 //!   are fewer units instead.
 
 use super::SsdProfile;
-use crate::page::Superblock;
-use crate::{open, theory};
+use crate::page::{Superblock, units_of_settings};
+use crate::{open, page_bytes, theory};
 use bimetal_base::Result;
 use bimetal_media::nand::{Nand, NandProfile, Payload};
 
@@ -144,7 +144,7 @@ impl Fit<'_> {
     /// The same with these settings.
     fn asked(&self, part: &NandProfile, settings: &str) -> Result<u64> {
         let nand = Nand::new(part.clone(), self.seed, false, Payload::None);
-        open(&self.profile.ftl, nand, settings).map(|ftl| ftl.logical_pages() * part.page)
+        open(&self.profile.ftl, nand, settings).map(|ftl| ftl.logical_pages() * page_bytes(&*ftl))
     }
 
     /// Percent of a part like this one with blocks of so many pages; none if what is set is no number: the layer refuses it.
@@ -158,8 +158,10 @@ impl Fit<'_> {
             true => {
                 // What is cleaned as one.
                 let superblock = Superblock::of_settings(&self.profile.settings);
-                let whole_pages = self.whole.pages * superblock.width(self.whole);
-                Some(theory::same_amplification(percent, whole_pages, pages * superblock.width(part)))
+                let units = units_of_settings(&self.profile.settings, part.page);
+                let whole_pages = self.whole.pages * superblock.width(self.whole) * units;
+                let pages = pages * superblock.width(part) * units;
+                Some(theory::same_amplification(percent, whole_pages, pages))
             }
             false => Some(percent),
         }

@@ -1,5 +1,7 @@
 //! The SSD's times by hand, and what survives a power cut.
 
+mod units;
+
 use super::*;
 use bimetal_base::options::Registered;
 use bimetal_base::random::Random;
@@ -564,39 +566,44 @@ proptest! {
     /// After a cut each sector shows its last flushed version or one written since.
     #[test]
     fn what_was_flushed_survives_any_power_cut(ops in ops(), scheme in 0..crate::SCHEMES.len()) {
-        let mut ssd = ssd(|profile| profile.ftl = crate::SCHEMES[scheme].name.into());
-        let mut versions = vec![vec![0u32]; (SIZE / 512) as usize];
-        for (number, op) in ops.iter().enumerate() {
-            let value = number as u32 + 1;
-            match *op {
-                Op::Cut(after) => ssd.cut_power_in(after),
-                Op::Flush => {
-                    if ssd.run(Time::ZERO, Request::Flush).result.is_ok() {
-                        versions.iter_mut().for_each(|list| drop(list.drain(..list.len() - 1)));
-                    }
-                }
-                Op::Write(at, len, durable) => {
-                    let bytes: Vec<u8> = value.to_le_bytes().repeat(len as usize * 128);
-                    let data = Gather::from_iter([Bytes::from(bytes)]);
-                    let done = ssd.run(Time::ZERO, Request::Write { offset: at * 512, data, durable });
-                    for list in &mut versions[at as usize..(at + len) as usize] {
-                        if durable && done.result.is_ok() {
-                            list.clear();
-                        }
-                        list.push(value);
-                    }
+        survives(ssd(|profile| profile.ftl = crate::SCHEMES[scheme].name.into()), &ops)?;
+    }
+}
+
+/// Does what is asked for, and reads all after each cut.
+fn survives(mut ssd: Ssd, ops: &[Op]) -> Result<(), TestCaseError> {
+    let mut versions = vec![vec![0u32]; (SIZE / 512) as usize];
+    for (number, op) in ops.iter().enumerate() {
+        let value = number as u32 + 1;
+        match *op {
+            Op::Cut(after) => ssd.cut_power_in(after),
+            Op::Flush => {
+                if ssd.run(Time::ZERO, Request::Flush).result.is_ok() {
+                    versions.iter_mut().for_each(|list| drop(list.drain(..list.len() - 1)));
                 }
             }
-            if ssd.run(Time::ZERO, Request::Read { offset: 0, len: 512 }).result.is_err() {
-                ssd = ssd.restart().unwrap();
-                let whole = (&ssd as &dyn BlockDevice).read(0, SIZE as usize).unwrap();
-                for (sector, (bytes, may)) in whole.chunks(512).zip(&mut versions).enumerate() {
-                    let found = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-                    prop_assert!(may.contains(&found), "sector {} shows {} of {:?}", sector, found, may);
-                    prop_assert!(bytes.chunks(4).all(|word| word == &bytes[..4]));
-                    *may = vec![found];
+            Op::Write(at, len, durable) => {
+                let bytes: Vec<u8> = value.to_le_bytes().repeat(len as usize * 128);
+                let data = Gather::from_iter([Bytes::from(bytes)]);
+                let done = ssd.run(Time::ZERO, Request::Write { offset: at * 512, data, durable });
+                for list in &mut versions[at as usize..(at + len) as usize] {
+                    if durable && done.result.is_ok() {
+                        list.clear();
+                    }
+                    list.push(value);
                 }
             }
         }
+        if ssd.run(Time::ZERO, Request::Read { offset: 0, len: 512 }).result.is_err() {
+            ssd = ssd.restart().unwrap();
+            let whole = (&ssd as &dyn BlockDevice).read(0, SIZE as usize).unwrap();
+            for (sector, (bytes, may)) in whole.chunks(512).zip(&mut versions).enumerate() {
+                let found = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+                prop_assert!(may.contains(&found), "sector {} shows {} of {:?}", sector, found, may);
+                prop_assert!(bytes.chunks(4).all(|word| word == &bytes[..4]));
+                *may = vec![found];
+            }
+        }
     }
+    Ok(())
 }

@@ -12,7 +12,7 @@ fn tlc(change: impl FnOnce(&mut NandProfile)) -> NandProfile {
 }
 
 /// The settings that both are tried with.
-const VARIANTS: [&str; 7] = [
+const VARIANTS: [&str; 10] = [
     "",
     "streams=one:reserve=2",
     "superblock=die:level=static:spread=4",
@@ -20,6 +20,9 @@ const VARIANTS: [&str; 7] = [
     "slc=static:slc-size=40KiB:superblock=die:clean=cost-benefit",
     "slc=dynamic:slc-size=24KiB:level=static:spread=4",
     "slc=dynamic:slc-size=48KiB:superblock=device:over-provision=30",
+    "map-unit=512B:level=static:spread=4",
+    "map-unit=1KiB:slc=static:slc-size=12KiB:superblock=die",
+    "map-unit=512B:slc=dynamic:slc-size=24KiB",
 ];
 
 /// Does what a device does with its layer, now and then.

@@ -22,11 +22,9 @@ impl Checked {
     fn reads(&mut self, page: u64) -> bool {
         match self.ftl.read(Time::ZERO, Lpn(page)) {
             Ok(found) => {
-                let place = found.place.unwrap();
-                let shown = match self.ftl.nand().page(place.0, place.1) {
-                    Page::Programmed(tag) => (u64::from(tag.owner), write_of(tag.sequence)),
-                    other => panic!("page {page} lies on an {other:?} page"),
-                };
+                assert!(found.place.is_some());
+                let tag = self.ftl.tag(Lpn(page)).unwrap();
+                let shown = (u64::from(tag.owner), write_of(tag.sequence));
                 assert_eq!(shown, (page, self.last[page as usize]), "{} {}", self.name, self.settings);
                 true
             }
@@ -70,7 +68,10 @@ fn what_is_refreshed_in_time_is_not_lost_and_what_is_not_is_an_error() {
             let (ftl, nand, work) = counts(&refreshed);
             let (name, blocks) = (scheme.name, ftl.refreshed_blocks);
             assert_eq!((failed, ftl.lost_pages), (0, 0), "{name} {settings}");
-            assert!(work.refresh.erases >= blocks && nand.corrected_bits > 0, "{name} {settings}: {work:?}");
+            // A block whose copies wait for others is erased with these.
+            let later = u64::from(refreshed.ftl.page_units() > 1);
+            let erased = work.refresh.erases + later >= blocks;
+            assert!(erased && nand.corrected_bits > 0, "{name} {settings}: {work:?}");
             (refreshed_blocks, moved) = (refreshed_blocks + blocks, moved + work.refresh.copies);
             // Without it, and without thresholds that help.
             let part = stressed(|part| (part.refresh_percent, part.read_retry) = (None, Vec::new()));
@@ -105,9 +106,10 @@ proptest! {
             (part.read_disturb_errors, part.retention_errors_per_day) = (disturb, retention);
             (part.read_retry, part.refresh_percent, part.dies) = (retry, refresh, dies);
         });
-        let (one, failed) = live(scheme.name, settings, &part, seed, 10);
+        let (mut one, failed) = live(scheme.name, settings, &part, seed, 10);
         let (other, failed_too) = live(scheme.name, settings, &part, seed, 10);
         prop_assert_eq!((counts(&one), failed), (counts(&other), failed_too));
+        one.flush().unwrap();
         let mut nand = one.ftl.into_nand();
         nand.power_on();
         let pages = one.last.len() as u64;

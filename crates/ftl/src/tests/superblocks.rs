@@ -124,5 +124,5 @@ fn a_cut_erase_tears_all_blocks_of_a_superblock() {
     assert_eq!(nand.counts().erases, 3);
     nand.cut_power_in(2);
     assert!(matches!(nand.erase_together(Time::ZERO, &blocks), Err(Failure::PowerOff)));
-    assert!(blocks.iter().all(|block| nand.page(*block, 0) == Page::Torn));
+    assert!(blocks.iter().all(|block| nand.page(*block, 0) == bimetal_media::nand::Page::Torn));
 }

@@ -242,7 +242,7 @@ fn open_flash(
         let bytes = profile.geometry().bytes();
         let nand = Nand::new(profile.clone(), seed, false, Payload::None);
         let ftl = ftl::open(scheme, nand, settings)?;
-        let logical = ftl.logical_pages() * profile.page;
+        let logical = ftl.logical_pages() * ftl::page_bytes(&*ftl);
         match needed {
             // As large as its settings let it be.
             Some(needed) if logical < needed && last == Some(logical) => break,

@@ -19,6 +19,8 @@ pub(super) enum Clock {
 /// Operations without a time.
 pub(super) struct Recorded {
     pub list: Vec<Op>,
+    /// How often it was taken.
+    pub taken: u64,
     /// Copies within a unit, one after the other, are one operation.
     joins_copies: bool,
     /// The blocks of the unit in which the last operation is a copy; none if it is none.
@@ -27,7 +29,7 @@ pub(super) struct Recorded {
 
 impl Recorded {
     pub fn new(joins_copies: bool) -> Recorded {
-        Recorded { list: Vec::new(), joins_copies, copies_in: 0..0 }
+        Recorded { list: Vec::new(), taken: 0, joins_copies, copies_in: 0..0 }
     }
 
     /// Puts an operation down; its place.
@@ -169,6 +171,14 @@ impl Clock {
             Clock::Off => at,
             Clock::Recorded(recorded) => recorded.push(at, geometry, asked),
             Clock::Lanes(lanes) => Time(lanes.time(at.0, geometry, timing, asked)),
+        }
+    }
+
+    /// How often the operations that were put down were taken.
+    pub fn times_taken(&self) -> u64 {
+        match self {
+            Clock::Recorded(recorded) => recorded.taken,
+            _ => 0,
         }
     }
 

@@ -26,6 +26,7 @@ mod payload;
 mod profile;
 mod schedule;
 mod stress;
+mod units;
 mod work;
 
 pub use lanes::Lane;
@@ -52,6 +53,7 @@ use serde::Serialize;
 use std::path::Path;
 use std::sync::Arc;
 use stress::Stress;
+use units::Units;
 
 /// What the spare area of a programmed page says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,6 +173,8 @@ pub struct Nand {
     owners: Vec<u32>,
     /// Empty where sequence numbers are not kept.
     sequences: Vec<u64>,
+    /// The tags of units where pages hold several.
+    units: Option<Box<Units>>,
     blocks: Vec<Block>,
     clock: Clock,
     payload: Payload,
@@ -236,6 +240,7 @@ impl Nand {
         let mut nand = Nand {
             owners: vec![ERASED; geometry.pages() as usize],
             sequences: vec![0; if keep_sequences { geometry.pages() as usize } else { 0 }],
+            units: None,
             blocks: Vec::with_capacity(geometry.blocks() as usize),
             clock: Clock::Lanes(Lanes::new(geometry.units, geometry.channels)),
             counts: NandCounts::default(),
@@ -483,6 +488,7 @@ impl Nand {
     pub fn take_ops(&mut self, ops: &mut Vec<Op>) {
         if let Clock::Recorded(recorded) = &mut self.clock {
             std::mem::swap(&mut recorded.list, ops);
+            recorded.taken += 1;
         }
     }
 

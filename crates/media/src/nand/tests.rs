@@ -202,3 +202,30 @@ fn copies_at_once_are_the_same_as_one_after_the_other() {
     assert_eq!(told(&at_once), told(&single));
     assert!(!prepared(Payload::memory()).copy_many(Time(7), &sources, (2, 0), |sequence| sequence));
 }
+
+#[test]
+fn each_unit_of_a_page_has_a_tag_of_its_own_until_the_block_is_erased() {
+    let mut nand = nand_of(|_| ());
+    nand.divide(4).unwrap();
+    let tags = [9, 2, 7, 2].map(tag);
+    let done = nand.program_units(Time(0), (1, 0), &tags, &[3; 2048], false).unwrap();
+    assert_eq!(done.0, PAGE + 200_000, "the page is one program");
+    assert_eq!([0, 1, 2, 3].map(|unit| nand.unit(1, 0, unit)), tags.map(Page::Programmed));
+    assert_eq!([nand.unit(1, 1, 3), nand.unit(0, 0, 0)], [Page::Erased; 2]);
+    nand.program_units(Time(0), (1, 1), &tags, &[3; 2048], true).unwrap();
+    assert_eq!((nand.counts().programs, nand.counts().copies), (2, 1));
+    assert!(nand.divide(2).unwrap_err().to_string().contains("units of 512 bytes"));
+    nand.divide(4).unwrap();
+    nand.erase(Time(0), 1).unwrap();
+    assert_eq!(nand.unit(1, 0, 2), Page::Erased);
+}
+
+#[test]
+fn a_page_of_units_that_is_cut_off_holds_none_of_them() {
+    let mut nand = nand_of(|_| ());
+    nand.divide(2).unwrap();
+    nand.cut_power_in(1);
+    let tags = [1, 2].map(tag);
+    assert!(matches!(nand.program_units(Time(0), (0, 0), &tags, &[], false), Err(Failure::PowerOff)));
+    assert_eq!([0, 1].map(|unit| nand.unit(0, 0, unit)), [Page::Torn; 2]);
+}
