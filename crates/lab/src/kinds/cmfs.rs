@@ -180,22 +180,17 @@ fn named<'a>(args: &'a VolumeArgs, options: &[String]) -> Result<Volume<'a>> {
     Ok(volume)
 }
 
-struct Named<'a> {
-    volume: Volume<'a>,
-    writable: bool,
-}
-
 fn open<'a>(args: &'a VolumeArgs, access: Access, options: &[String]) -> Result<Box<dyn Prepared + 'a>> {
-    Ok(Box::new(Named { volume: named(args, options)?, writable: access == Access::Write }))
+    Ok(Box::new(named(args, options)?.claim(access == Access::Write)?))
 }
 
-impl Prepared for Named<'_> {
+impl Prepared for volume::Claimed {
     fn look(&self) -> Result<Box<dyn FileSystem>> {
-        Ok(Box::new(self.volume.mount(false)?))
+        Ok(Box::new(self.to_read()?.mount()?))
     }
 
     fn begin(self: Box<Self>) -> Result<(Box<dyn FileSystem>, Devices)> {
-        Ok((Box::new(self.volume.mount(self.writable)?), Devices::new()))
+        Ok((Box::new(self.mount()?), Devices::new()))
     }
 }
 

@@ -103,24 +103,17 @@ impl Make for OsdArgs {
     }
 }
 
-struct Named<'a> {
-    image: &'a Path,
-    device: &'a str,
-    writable: bool,
-}
-
 fn open<'a>(args: &'a VolumeArgs, access: Access, _: &[String]) -> Result<Box<dyn Prepared + 'a>> {
-    let (image, writable) = (args.nand()?, access == Access::Write);
-    Ok(Box::new(Named { image, device: &args.device, writable }))
+    Ok(Box::new(volume::claim(args.nand()?, &args.device, access == Access::Write)?))
 }
 
-impl Prepared for Named<'_> {
+impl Prepared for volume::Claimed {
     fn look(&self) -> Result<Box<dyn FileSystem>> {
-        Ok(Box::new(volume::mount(self.image, self.device, false)?))
+        Ok(Box::new(self.to_read()?.mount()?))
     }
 
     fn begin(self: Box<Self>) -> Result<(Box<dyn FileSystem>, Devices)> {
-        Ok((Box::new(volume::mount(self.image, self.device, self.writable)?), Devices::new()))
+        Ok((Box::new(self.mount()?), Devices::new()))
     }
 }
 

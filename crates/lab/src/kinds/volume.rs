@@ -119,7 +119,8 @@ pub enum Access {
     Write,
 }
 
-/// A volume that is about to be opened, and the devices it lies on. Nothing was written so far.
+/// A volume that is about to be opened, and the devices it lies on, which are open and claimed: no path is asked for any more, as
+/// one may lie below the mount point. Nothing was written so far.
 pub trait Prepared {
     /// The volume as it would be, to see whether what is wanted of it can be done; nothing of it changes.
     ///
