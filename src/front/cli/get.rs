@@ -22,7 +22,7 @@ Examples:
 /// Copy files and trees out of a file system that is not mounted
 ///
 /// Keeps modes, times, hard links, extended attributes, access control lists and holes, and owners when root does it;
-/// set-ID bits go with their owner. A signal that ends it leaves nothing that is not whole.
+/// set-ID bits go with their owner. A directory that is there already is filled up and keeps its own. A signal that ends it leaves nothing that is not whole.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Get {
