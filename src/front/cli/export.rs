@@ -4,6 +4,7 @@ use crate::Result;
 use crate::error::shown;
 use crate::front::export::{Export, serve, simulated};
 use crate::front::fuse::Unmount;
+use crate::front::kinds::probe::{Given, misnamed};
 use crate::front::names;
 use crate::front::stack::Layers;
 use crate::front::stack::args::StackArgs;
@@ -149,7 +150,8 @@ impl ExportVerb {
         let (scan, checkpoint, plain) = (false, None, false);
         let cmfs =
             Volume { nand: self.image()?, nvram: self.nvram.as_deref(), device, scan, checkpoint, plain };
-        let count = cmfs.export(to)?;
+        let given = Given { role: "nand", of: &["cmfs"], path: cmfs.nand };
+        let count = cmfs.export(to).map_err(|why| misnamed(why, &[given]))?;
         super::say(&format!("{count} objects in {}", super::place(to)))?;
         Ok(ExitCode::SUCCESS)
     }

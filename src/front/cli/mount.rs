@@ -69,7 +69,7 @@ impl MountVerb {
         check_place(&self.mountpoint)?;
         let (front, own) = self.sort_options()?;
         if self.foreground {
-            self.start(&front, &own)?.wait()?;
+            self.start(&front, &own).map_err(|why| self.volume.misnamed(why))?.wait()?;
             return Ok(ExitCode::SUCCESS);
         }
         match daemon::split()? {
@@ -126,7 +126,8 @@ impl MountVerb {
             Ok(mount) => Ok((mount, messages)),
             Err(why) => {
                 messages.take_back();
-                Err(why)
+                // Its place was given back by then.
+                Err(self.volume.misnamed(why))
             }
         }
     }

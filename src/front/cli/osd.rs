@@ -1,6 +1,7 @@
 //! `bimetal osd`: objects of a store in an image, by their numbers.
 
 use super::progress::Progress;
+use crate::front::kinds::probe::{Given, misnamed};
 use crate::front::objects::{Setup, measure};
 use crate::front::trace::objects::{Made, ObjectTrace};
 use crate::fs::osd::{Cleaning, Content, ObjectId, Stat, Store};
@@ -175,7 +176,9 @@ const CHUNK: usize = 1 << 20;
 
 impl Image {
     fn open(&self, writable: bool) -> Result<Store> {
-        let mut store = volume::open(&self.nand, &self.device, writable)?;
+        let given = Given { role: "nand", of: &["osd"], path: &self.nand };
+        let store = volume::open(&self.nand, &self.device, writable);
+        let mut store = store.map_err(|why| misnamed(why, &[given]))?;
         store.arrive(runtime::Live::wall_clock().into());
         Ok(store)
     }

@@ -3,6 +3,7 @@
 use super::screen::{Space, fit, screen};
 use crate::error::shown;
 pub(super) use crate::front::fuse::dead;
+use crate::front::kinds::probe::{Given, misnamed};
 use crate::front::{fuse, mounts, processes};
 use crate::fs::FileSystem;
 use crate::fs::cmfs::volume::Volume;
@@ -131,7 +132,9 @@ impl Status {
     fn of_images(&self, nand: &Path) -> Result<Value> {
         let nvram = self.nvram.as_deref();
         let (scan, checkpoint, plain) = (false, None, self.yaffs2);
-        let fs = Volume { nand, nvram, device: &self.device, scan, checkpoint, plain }.mount(false)?;
+        let given = Given { role: "nand", of: &["cmfs"], path: nand };
+        let fs = Volume { nand, nvram, device: &self.device, scan, checkpoint, plain }.mount(false);
+        let fs = fs.map_err(|why| misnamed(why, &[given]))?;
         let text = fs.control_get(fs.root(), "bimetal.status")?;
         serde_json::from_slice(&text).map_err(|why| Error::corrupt("the status", why, nand.display()))
     }

@@ -514,6 +514,15 @@ pub fn signature_of(claim: &Claim) -> Result<Option<String>> {
     signature::signature(claim.into())
 }
 
+/// What a file or device holds, by its signature. It is neither claimed nor kept from anybody.
+///
+/// # Errors
+/// What opening or reading it says.
+pub fn signature_at(path: &Path) -> Result<Option<String>> {
+    let file = File::open(path).map_err(|why| Error::io(path.display(), why))?;
+    signature::signature(signature::Looked { file: &file, name: path })
+}
+
 /// What a file or device holds besides an SSD half of ours, by its signature. It is neither claimed nor kept from anybody.
 ///
 /// # Errors
