@@ -237,7 +237,7 @@ fn what_takes_longer_than_a_second_shows_that_it_goes_on() {
     }
     let home = tempfile::tempdir().unwrap();
     let image = home.path().join("nand");
-    let made = run(&["mkfs", "osd", "--nand", image.to_str().unwrap(), "--size", "32MiB"]);
+    let made = run(&["mkfs", "osd", "--bare", "--nand", image.to_str().unwrap(), "--size", "32MiB"]);
     assert!(made.status.success(), "{}", err(&made));
     let line =
         format!("(sleep 2; echo x) | {} osd put --nand {} -", env!("CARGO_BIN_EXE_bimetal"), image.display());

@@ -5,7 +5,7 @@ use crate::front::kinds::probe::{Given, misnamed};
 use crate::front::objects::{Setup, measure};
 use crate::front::trace::objects::{Made, ObjectTrace};
 use crate::fs::osd::{Cleaning, Content, ObjectId, Stat, Store};
-use crate::fs::osdfs::{is_a_file, volume};
+use crate::fs::osdfs::{has_root, is_a_file, volume};
 use crate::media::guard;
 use crate::media::nand::NandProfile;
 use crate::media::profile;
@@ -22,7 +22,7 @@ use std::time::Duration;
 const EXAMPLES: &str = "\
 Examples:
   A store, an object from a stream, and back:
-    bimetal mkfs osd --nand nand.img --size 256MiB
+    bimetal mkfs osd --bare --nand nand.img --size 256MiB
     tar c ~/photos | bimetal osd put --nand nand.img -     (prints the object's number)
     bimetal osd get --nand nand.img 3 | tar t
   What is there:
@@ -92,6 +92,9 @@ enum Verb {
         /// lifetime puts them with what outlived a cleaning
         #[arg(long, default_value_t = 0)]
         hint: u8,
+        /// Also a new object beside the files of a file system on the store; it has no name there, and `fsck` takes it for lost
+        #[arg(long)]
+        force: bool,
         /// What to write; `-` is standard input
         file: PathBuf,
     },
@@ -182,13 +185,25 @@ impl Image {
         store.arrive(runtime::Live::wall_clock().into());
         Ok(store)
     }
+
+    /// The refusal of a new object that would have no name.
+    fn has_a_file_system(&self) -> Error {
+        let nand = self.nand.display();
+        Error::invalid(format!(
+            "{nand}: there is a file system on this store, in which a new object would have no name: bimetal put --nand {nand} makes a \
+             file; a store of objects alone is made with mkfs osd --bare; osd put --force makes the object all the same"
+        ))
+    }
 }
 
 impl Osd {
     pub fn run(&self) -> Result<ExitCode> {
         match &self.verb {
-            Verb::Put { image, id, append, hint, file } => {
+            Verb::Put { image, id, append, hint, force, file } => {
                 let mut store = image.open(true)?;
+                if !force && !id.map_or(Ok(false), |id| store.exists(ObjectId(id)))? && has_root(&mut store) {
+                    return Err(image.has_a_file_system());
+                }
                 let progress = Progress::spinner("writing the object");
                 let put = put(&mut store, id.map(ObjectId), *append, *hint, file);
                 let closed = store.close();
