@@ -7,6 +7,7 @@ use crate::front::memory::preallocate;
 use crate::front::signals;
 use crate::front::stack::args::StackArgs;
 use crate::fs::FileSystem;
+use crate::options::nearest;
 use crate::{Error, Result};
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -59,6 +60,78 @@ const NOT_KEPT: [(&str, &str); 2] = [
     ("dirsync", "changes of directories are not written through here; an fsync of the directory does it"),
 ];
 
+/// Options of ext4's, which a line of fstab has from before the disk half was one (mount(8), ext4(5)).
+const OF_EXT4: [&str; 50] = [
+    "abort",
+    "acl",
+    "auto_da_alloc",
+    "barrier",
+    "block_validity",
+    "bsddf",
+    "bsdgroups",
+    "commit",
+    "data",
+    "data_err",
+    "dax",
+    "debug",
+    "delalloc",
+    "dioread_lock",
+    "dioread_nolock",
+    "discard",
+    "errors",
+    "grpid",
+    "grpjquota",
+    "i_version",
+    "init_itable",
+    "inode_readahead_blks",
+    "inlinecrypt",
+    "journal_async_commit",
+    "journal_checksum",
+    "journal_dev",
+    "journal_ioprio",
+    "journal_path",
+    "max_batch_time",
+    "max_dir_size_kb",
+    "mb_optimize_scan",
+    "min_batch_time",
+    "minixdf",
+    "noload",
+    "nombcache",
+    "nouid32",
+    "oldalloc",
+    "norecovery",
+    "orlov",
+    "prjquota",
+    "quota",
+    "resgid",
+    "resuid",
+    "sb",
+    "stripe",
+    "sysvgroups",
+    "user_xattr",
+    "usrjquota",
+    "usrquota",
+    "grpquota",
+];
+
+/// The refusal of a mount option that is none of those there are.
+pub(super) fn strange<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Error {
+    let positive = name.strip_prefix("no").unwrap_or(name);
+    if OF_EXT4.iter().any(|option| *option == name || *option == positive) {
+        return Error::invalid(format!(
+            "mount option {name}: it is an option of ext4's, which says nothing here, though the disk half is one; leave it out"
+        ));
+    }
+    match nearest(name, known) {
+        Some(near) => Error::invalid(format!(
+            "mount option {name}: there is none; did you mean {near}? `bimetal list mount-option` shows all"
+        )),
+        None => Error::invalid(format!(
+            "mount option {name}: there is none; `bimetal list mount-option` shows all"
+        )),
+    }
+}
+
 impl MountVerb {
     pub fn run(mut self) -> Result<ExitCode> {
         if let Some(stack) = self.stack.one()? {
@@ -106,9 +179,7 @@ impl MountVerb {
                 return Err(Error::invalid(format!("mount option {name}: {why}; leave it out")));
             }
             if !is_front && !is_own && !self.sloppy {
-                let known = OPTIONS.iter().chain(options).map(|spec| spec.name);
-                let known = known.collect::<Vec<_>>().join(", ");
-                return Err(Error::invalid(format!("mount option {name}: there is none; there are {known}")));
+                return Err(strange(name, OPTIONS.iter().chain(options).map(|spec| spec.name)));
             }
             if is_own {
                 own.push(option.clone());
