@@ -94,7 +94,7 @@ fn other_than_given(given: &Given) -> Option<Error> {
         let text = format!(
             "{name} holds {holds}, and was given as {wanted}; name the device or image that is {wanted}"
         );
-        return (!is_own).then(|| Error::Invalid(text));
+        return (!is_own).then_some(Error::Invalid(text));
     };
     if part.role == role && of.contains(&kind.name) {
         return None;
