@@ -24,10 +24,10 @@ Examples:
   A store, an object from a stream, and back:
     bimetal mkfs osd --bare --nand nand.img --size 256MiB
     tar c ~/photos | bimetal osd put --nand nand.img -     (prints the object's number)
-    bimetal osd get --nand nand.img 3 | tar t
+    bimetal osd get --nand nand.img 1 | tar t
   What is there:
     bimetal osd ls -l --nand nand.img
-    bimetal osd stat --nand nand.img 3
+    bimetal osd stat --nand nand.img 1
   How much cleaning a trace costs, by placement:
     strace -f -y -ttt -s 0 -o make.strace make
     bimetal osd replay make.strace --placement combined,lifetime";
