@@ -12,7 +12,7 @@
 //!
 //! The source is a NAND where it holds a cmfs or an osd, or the line has an option that only these have ([`PARTS`]).
 
-use super::remount::SLOPPY;
+use super::mount::SLOPPY;
 use crate::front::kinds::probe;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -186,18 +186,15 @@ fn mount(args: &[OsString], is_nand: impl Fn(&Path) -> bool) -> Called {
     if told.has(b'f') {
         return Called::Idle;
     }
-    let is_sloppy = told.has(b's');
     let mut options = told.options;
     // The one that allows less counts.
-    for (flag, option) in [(b'w', "rw"), (b'r', "ro")] {
+    for (flag, option) in [(b's', SLOPPY), (b'w', "rw"), (b'r', "ro")] {
         options.extend(told.flags.contains(&flag).then(|| option.into()));
     }
     if let (Some(place), true) = (told.places.get(1), options.iter().any(|option| option == "remount")) {
-        options.extend(is_sloppy.then(|| SLOPPY.into()));
         return Called::Remount(place.clone(), options);
     }
     let mut line = words("bimetal mount");
-    line.extend(is_sloppy.then(|| "--sloppy".into()));
     if let Some(source) = told.places.first() {
         line.extend(source_of(source, &options, is_nand));
         // mount(8) knows by the source what is mounted already.
@@ -363,8 +360,8 @@ mod tests {
         );
         same(
             "mount.fuse.bimetal /dev/sda1 /data -s -o ssd=PARTUUID=12-3,lag=5s,64MiB,log=/var/log/b -t fuse.bimetal",
-            "bimetal mount --sloppy --disk /dev/sda1 -o fsname=/dev/sda1 /data --ssd /dev/disk/by-partuuid/12-3 -o lag=5s -o 64MiB \
-             --log /var/log/b",
+            "bimetal mount --disk /dev/sda1 -o fsname=/dev/sda1 /data --ssd /dev/disk/by-partuuid/12-3 -o lag=5s -o 64MiB \
+             --log /var/log/b -o sloppy",
         );
         assert_eq!(translate(&words("mount.bimetal /dev/sda1 /data -f -o rw")), Some(Called::Idle));
         assert_eq!(

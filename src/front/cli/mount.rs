@@ -44,9 +44,6 @@ pub(super) struct MountVerb {
     /// the journal)
     #[arg(long, value_name = "FILE", conflicts_with = "foreground")]
     log: Option<PathBuf>,
-    /// Pass over mount options that there are not, as mount(8) -s
-    #[arg(long, hide = true)]
-    sloppy: bool,
     /// The directory to mount on
     mountpoint: PathBuf,
 }
@@ -59,6 +56,9 @@ const NOT_KEPT: [(&str, &str); 2] = [
     ),
     ("dirsync", "changes of directories are not written through here; an fsync of the directory does it"),
 ];
+
+/// The mount option that passes over those that there are not: what `mount -s` becomes.
+pub(super) const SLOPPY: &str = "sloppy";
 
 /// Options of ext4's, which a line of fstab has from before the disk half was one (mount(8), ext4(5)).
 const OF_EXT4: [&str; 50] = [
@@ -171,14 +171,16 @@ impl MountVerb {
         let kind = self.volume.kind()?;
         let options = kind.options;
         let mut own = Vec::new();
-        for option in &joined_lists(&self.options) {
+        let given = joined_lists(&self.options);
+        let is_sloppy = given.iter().any(|option| option == SLOPPY);
+        for option in given.iter().filter(|option| *option != SLOPPY) {
             let name = option.split_once('=').map_or(option.as_str(), |(name, _)| name);
             let is_front = front.apply(option)?;
             let is_own = options.iter().any(|spec| spec.name == name);
             if let Some((_, why)) = NOT_KEPT.iter().find(|(not_kept, _)| *not_kept == name) {
                 return Err(Error::invalid(format!("mount option {name}: {why}; leave it out")));
             }
-            if !is_front && !is_own && !self.sloppy {
+            if !is_front && !is_own && !is_sloppy {
                 return Err(strange(name, OPTIONS.iter().chain(options).map(|spec| spec.name)));
             }
             if is_own {

@@ -3,7 +3,7 @@
 //! The kernel tells no FUSE server of a remount. So `ro`, `rw` and what may be run or trusted can be changed, not what the server
 //! works by (`lag`, `durability`, access times, …).
 
-use super::mount::strange;
+use super::mount::{SLOPPY, strange};
 use super::{helper, status};
 use crate::front::fuse::{OPTIONS, OptionSpec};
 use crate::front::kinds::mountable;
@@ -40,9 +40,6 @@ const KEPT: [(StatVfsMountFlags, MountFlags); 7] = [
 
 /// Options that say what is mounted, as fstab(5) has them, and not how.
 const NAMES: [&str; 4] = ["remount", "ssd", "log", "fsname"];
-
-/// How `mount -s`, which passes over options that there are not, is told among the options: none of fstab has a blank.
-pub(super) const SLOPPY: &str = "pass over others";
 
 /// Changes a mount as far as that is possible; what stays, beside something that changed or was `written` in fstab, is told.
 ///
