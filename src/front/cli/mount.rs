@@ -122,14 +122,17 @@ pub(super) fn strange<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clo
             "mount option {name}: it is an option of ext4's, which says nothing here, though the disk half is one; leave it out"
         ));
     }
-    match nearest(name, known) {
-        Some(near) => Error::invalid(format!(
-            "mount option {name}: there is none; did you mean {near}? `bimetal list mount-option` shows all"
-        )),
-        None => Error::invalid(format!(
-            "mount option {name}: there is none; `bimetal list mount-option` shows all"
-        )),
-    }
+    Error::invalid(match nearest(name, known.clone()) {
+        Some(near) => {
+            format!(
+                "mount option {name}: there is none; did you mean {near}? `bimetal list mount-option` shows all"
+            )
+        }
+        None => {
+            let known = known.collect::<Vec<_>>().join(", ");
+            format!("mount option {name}: there is none; there are {known}")
+        }
+    })
 }
 
 impl MountVerb {

@@ -95,6 +95,9 @@ enum Verb {
         /// Also a new object beside the files of a file system on the store; it has no name there, and `fsck` takes it for lost
         #[arg(long)]
         force: bool,
+        /// The number as JSON
+        #[arg(long)]
+        json: bool,
         /// What to write; `-` is standard input
         file: PathBuf,
     },
@@ -199,7 +202,7 @@ impl Image {
 impl Osd {
     pub fn run(&self) -> Result<ExitCode> {
         match &self.verb {
-            Verb::Put { image, id, append, hint, force, file } => {
+            Verb::Put { image, id, append, hint, force, json, file } => {
                 let mut store = image.open(true)?;
                 if !force && !id.map_or(Ok(false), |id| store.exists(ObjectId(id)))? && has_root(&mut store) {
                     return Err(image.has_a_file_system());
@@ -208,7 +211,8 @@ impl Osd {
                 let put = put(&mut store, id.map(ObjectId), *append, *hint, file);
                 let closed = store.close();
                 progress.done();
-                super::say(&put?.to_string())?;
+                let id = put?;
+                super::say(&if *json { json!({ "id": id.0 }).to_string() } else { id.to_string() })?;
                 closed?;
             }
             Verb::Get { image, id, output } => get(&mut image.open(false)?, *id, output.as_deref())?,
@@ -376,13 +380,15 @@ fn stat(store: &mut Store, id: Option<u64>, json: bool) -> Result<()> {
     let status = match id.map(ObjectId) {
         Some(id) => {
             let mut status = as_json(id, &store.stat(id).map_err(|why| named(id, why))?);
-            let mut attributes = serde_json::Map::new();
+            let mut attributes = json!({});
             for name in store.list_attributes(id)? {
-                let value = store.get_attribute(id, &name)?;
-                let text = String::from_utf8_lossy(&value).into_owned();
-                attributes.insert(String::from_utf8_lossy(&name).into_owned(), text.into());
+                super::set_name(
+                    &mut attributes,
+                    &String::from_utf8_lossy(&name),
+                    &store.get_attribute(id, &name)?,
+                );
             }
-            status["attributes"] = attributes.into();
+            status["attributes"] = attributes;
             status
         }
         None => json!({ "placement": store.placement(), "space": store.capacity() }),

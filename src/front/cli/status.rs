@@ -10,7 +10,6 @@ use crate::fs::cmfs::volume::Volume;
 use crate::units::show_size;
 use crate::{Error, Result};
 use clap::Args;
-use console::Term;
 use serde_json::Value;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -124,8 +123,7 @@ impl Status {
 
     /// How long a line may be; what is no terminal takes any.
     fn columns(&self) -> usize {
-        let term = Term::stdout();
-        self.columns.or_else(|| term.is_term().then(|| term.size().1)).map_or(usize::MAX, usize::from)
+        self.columns.map_or_else(super::columns, usize::from)
     }
 
     /// How images would be mounted, and what is on them.
