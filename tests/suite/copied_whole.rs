@@ -193,7 +193,7 @@ fn record_of_what_is_no_mount_empties_and_leaves_nothing() {
     for output in [&old, &new] {
         refused(
             &run(&["record"], &[("-o", output)], &["/proc", "--", "true"]),
-            &["/proc", "no mount of bimetal"],
+            &["/proc", "nothing of bimetal is mounted here"],
         );
     }
     assert_eq!(fs::read_to_string(&old).unwrap(), "yesterday");

@@ -61,7 +61,9 @@ Environment:
                                 whole: no variable adds to it. -t leaves those of its kind,
                                 --without-ssd and -o without-ssd all but BIMETAL_SSD.
   BIMETAL_LOG                   what to report: error, warn (default), info, debug, trace; to the
-                                log of a server in the background info, where nothing else is said";
+                                log of a server in the background info, where nothing else is said
+Ends with 0 when what was asked for was done, with 1 when it was not, and with 2 where the command line makes no sense; fsck, record
+and the helpers of mount(8) have codes of their own, as their help says.";
 
 /// One file system over a small SSD and a large disk.
 #[derive(Debug, Parser)]

@@ -29,8 +29,8 @@ pub fn no_option(kind: &str, option: &str, known: &[OptionSpec]) -> Error {
     };
     Error::invalid(match (spec.value, value) {
         (Some(wanted), None) => format!("mount option {name} needs a value: {name}={wanted}"),
-        (Some(wanted), Some(value)) => {
-            format!("mount option {name}: there is no '{value}'; it is {name}={wanted}")
+        (Some(wanted), Some(_)) => {
+            format!("mount option {option}: there is no such value; it is {name}={wanted}")
         }
         (None, _) => format!("mount option {name} takes no value; say {name} alone, or leave it out"),
     })
