@@ -401,4 +401,37 @@ fn ls_shows_a_directory_itself_and_get_and_osd_put_tell_what_they_did_in_json() 
     ok(&["mkfs", "osd", "--bare", "--size", "16MiB", "--nand", &bare]);
     let put = json(&["osd", "put", "--json", "--nand", &bare, &file]);
     assert_eq!(ok(&["osd", "get", "--nand", &bare, &put["id"].to_string()]), "six by");
+    let removed = json(&["osd", "rm", "--json", "--nand", &bare, &put["id"].to_string()]);
+    assert_eq!(removed, serde_json::json!({ "removed": [put["id"]] }));
+}
+
+#[test]
+fn what_makes_a_volume_and_ends_a_mount_tells_it_in_json() {
+    let home = tempfile::tempdir().unwrap();
+    let at = |name: &str| home.path().join(name).to_str().unwrap().to_string();
+    let [ssd, disk, other, nand, nvram, osd] = ["ssd", "disk", "other", "nand", "nvram", "osd"].map(at);
+    for (path, mib) in [(&ssd, 32), (&disk, 128), (&other, 32)] {
+        fs::File::create(path).unwrap().set_len(mib << 20).unwrap();
+    }
+    let json = |words: &[&str]| {
+        let done = run(words);
+        assert!(done.status.success(), "{words:?}: {}", err(&done));
+        serde_json::from_str::<serde_json::Value>(&out(&done)).unwrap()
+    };
+    let made = json(&["mkfs", "nfhybrid", "--json", "--ssd", &ssd, "--disk", &disk]);
+    assert_eq!(made, serde_json::json!({ "type": "nfhybrid", "dropped": null }));
+    let made = json(&["mkfs", "cmfs", "--json", "--size", "16MiB", "--nand", &nand, "--nvram", &nvram]);
+    assert_eq!(made["nand_bytes"], 16 << 20);
+    assert_eq!(made["nvram_bytes"].as_u64(), Some(fs::metadata(&nvram).unwrap().len()));
+    let made = json(&["mkfs", "osd", "--json", "--bare", "--size", "16MiB", "--nand", &osd]);
+    assert!(made["bytes"].as_u64() > Some(1 << 20) && made["has_files"] == false, "{made}");
+    let adopted = json(&["adopt", "--json", "--force", "--ssd", &other, "--disk", &disk]);
+    assert_eq!(adopted["type"], "nfhybrid");
+    if let Some(why) = no_fuse() {
+        return skip(&why);
+    }
+    let mounted = Mounted::new(&["--ssd", &other, "--disk", &disk]);
+    let ended = crate::mounts::once_free(bimetal().args(["umount", "--json"]).arg(mounted.path()));
+    let said: serde_json::Value = serde_json::from_str(&out(&ended)).unwrap();
+    assert_eq!(said, serde_json::json!({ "unmounted": true, "written": true }));
 }

@@ -140,6 +140,9 @@ enum Verb {
     Rm {
         #[command(flatten)]
         image: Image,
+        /// Which were removed, as JSON
+        #[arg(long)]
+        json: bool,
         /// Their numbers
         #[arg(required = true)]
         ids: Vec<u64>,
@@ -218,7 +221,12 @@ impl Osd {
             Verb::Get { image, id, output } => get(&mut image.open(false)?, *id, output.as_deref())?,
             Verb::Ls { image, long, json } => list(&mut image.open(false)?, *long, *json)?,
             Verb::Stat { image, id, json } => stat(&mut image.open(false)?, *id, *json)?,
-            Verb::Rm { image, ids, force } => remove(image.open(true)?, ids, *force)?,
+            Verb::Rm { image, ids, json, force } => {
+                remove(image.open(true)?, ids, *force)?;
+                if *json {
+                    super::say(&json!({ "removed": ids }).to_string())?;
+                }
+            }
             Verb::Replay(replay) => replay.run()?,
         }
         Ok(ExitCode::SUCCESS)

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use rustix::process::{Gid, Pid, PidfdFlags, Uid, getuid, pidfd_open};
 use rustix::thread::{set_thread_res_gid, set_thread_res_uid};
 use rustix::time::Timespec;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -47,6 +47,9 @@ pub(super) struct Umount {
     /// Do not wait for the server, nor ask it anything: also where it does not answer
     #[arg(long)]
     no_wait: bool,
+    /// How it went, as one JSON object
+    #[arg(long)]
+    json: bool,
     /// The directory that is mounted on
     mountpoint: PathBuf,
 }
@@ -98,7 +101,10 @@ impl Umount {
             let how = if mounted.read_only { read_only } else { "its server was dead already" };
             return Err(died(&place, how));
         }
-        farewell.map_or(Ok(()), |farewell| heed(&place, &farewell))?;
+        let written = farewell.map(|farewell| heed(&place, &farewell)).transpose()?.map(|()| true);
+        if self.json {
+            super::say(&super::as_line(&json!({ "unmounted": true, "written": written })))?;
+        }
         Ok(ExitCode::SUCCESS)
     }
 
