@@ -237,7 +237,7 @@ fn what_takes_longer_than_a_second_shows_that_it_goes_on() {
     }
     let home = tempfile::tempdir().unwrap();
     let image = home.path().join("nand");
-    let made = run(&["mkfs", "osd", "--nand", image.to_str().unwrap(), "--size", "32MiB"]);
+    let made = run(&["mkfs", "osd", "--bare", "--nand", image.to_str().unwrap(), "--size", "32MiB"]);
     assert!(made.status.success(), "{}", err(&made));
     let line =
         format!("(sleep 2; echo x) | {} osd put --nand {} -", env!("CARGO_BIN_EXE_bimetal"), image.display());
@@ -294,4 +294,144 @@ fn a_mount_that_is_refused_leaves_no_log_and_none_through_a_link() {
     assert!(old.exists());
     let done = run(&["mount", "-t", "memfs", "-o", "sync", "/nonexistent"]);
     assert!(err(&done).contains("fsync or O_SYNC"), "{}", err(&done));
+}
+
+#[test]
+fn every_way_to_ask_for_help_ends_well_and_says_where_it_could_not_be_told() {
+    for words in [
+        &["help", "--help"][..],
+        &["help", "-h"],
+        &["help", "help"],
+        &["help", "mount"],
+        &["--help"],
+        &["--version"],
+    ] {
+        let done = run(words);
+        assert!(done.status.success() && !out(&done).is_empty(), "{words:?}: {}", err(&done));
+    }
+    for words in [&["--help"][..], &["--version"], &["mount", "--help"]] {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let done = bimetal().args(words).stdout(full).output().unwrap();
+        assert_eq!(done.status.code(), Some(1), "{words:?}");
+        assert!(err(&done).contains("standard output"), "{words:?}: {}", err(&done));
+    }
+}
+
+#[test]
+fn a_value_below_zero_or_a_time_without_sense_is_refused_as_a_value() {
+    for words in [
+        &["export", "--size", "-1", "i", "--file", "d"][..],
+        &["mkfs", "osd", "--segment", "-1", "--nand", "n"],
+        &["top", "--every", "5", "/mnt"],
+        &["top", "--every", "1ns", "/mnt"],
+        &["top", "--every", "0s", "/mnt"],
+    ] {
+        let done = run(words);
+        assert_eq!(done.status.code(), Some(2), "{words:?}: {}", err(&done));
+        assert!(
+            err(&done).contains("invalid value") && !err(&done).contains("-- -1"),
+            "{words:?}: {}",
+            err(&done)
+        );
+    }
+}
+
+#[test]
+fn no_hidden_flag_is_completed() {
+    let script = out(&run(&["completions", "bash"]));
+    assert!(script.contains("--foreground") && !script.contains("--sloppy"));
+}
+
+#[test]
+fn a_list_is_folded_to_the_columns_that_there_are() {
+    let folded = out(&run(&["list", "--columns", "60"]));
+    let long: Vec<&str> = folded.lines().filter(|line| line.chars().count() > 60).collect();
+    assert!(long.is_empty(), "{long:#?}");
+    let words = |text: &str| text.split_whitespace().map(String::from).collect::<Vec<_>>();
+    assert_eq!(words(&folded), words(&out(&run(&["list"]))), "nothing is left out");
+}
+
+#[test]
+fn record_and_map_say_that_nothing_is_mounted_where_they_are_sent() {
+    let home = tempfile::tempdir().unwrap();
+    let [dir, trace] = [home.path().join("priv"), home.path().join("priv/t.csv")];
+    fs::create_dir(&dir).unwrap();
+    let [place, trace] = [dir.to_str().unwrap(), trace.to_str().unwrap()];
+    for words in [
+        &["record", place, "-o", trace][..],
+        &["record", place, "--stop"],
+        &["map", place, "/x"],
+        &["map", "/", "/x"],
+    ] {
+        let done = run(words);
+        assert_eq!(done.status.code(), Some(1), "{words:?}");
+        assert!(err(&done).contains("nothing of bimetal is mounted here"), "{words:?}: {}", err(&done));
+    }
+}
+
+#[test]
+fn ls_shows_a_directory_itself_and_get_and_osd_put_tell_what_they_did_in_json() {
+    let home = tempfile::tempdir().unwrap();
+    let at = |name: &str| home.path().join(name).to_str().unwrap().to_string();
+    let [nand, bare, file, copy] = ["nand", "bare", "f", "copy"].map(at);
+    fs::write(&file, "six by").unwrap();
+    let ok = |words: &[&str]| {
+        let done = run(words);
+        assert!(done.status.success(), "{words:?}: {}", err(&done));
+        out(&done)
+    };
+    let json = |words: &[&str]| serde_json::from_str::<serde_json::Value>(&ok(words)).unwrap();
+    ok(&["mkfs", "osd", "--size", "16MiB", "--nand", &nand]);
+    ok(&["put", "--nand", &nand, &file, "/f"]);
+    assert_eq!(ok(&["ls", "-d", "--nand", &nand, "/"]), "/\n");
+    assert_eq!(ok(&["ls", "--nand", &nand, "/"]), "f\n");
+    assert!(ok(&["ls", "-dl", "--nand", &nand, "/"]).starts_with('d'));
+    assert_eq!(
+        json(&["get", "--json", "--nand", &nand, "/f", &copy]),
+        serde_json::json!({ "objects": 1, "bytes": 6 })
+    );
+    assert_eq!(run(&["get", "--json", "--nand", &nand, "/f", "-"]).status.code(), Some(1));
+    // Of a file, the inode is an attribute that is no text.
+    let files = ok(&["osd", "ls", "--nand", &nand]);
+    let stat = json(&["osd", "stat", "--json", "--nand", &nand, files.lines().last().unwrap()]);
+    let attributes = stat["attributes"].as_object().unwrap();
+    let text = |name: &String| !attributes[name].as_str().unwrap().contains('\u{fffd}');
+    let whole = |name: &String| text(name) || attributes.contains_key(&format!("{name}_hex"));
+    assert!(!attributes.is_empty() && attributes.keys().all(whole), "{stat}");
+    ok(&["mkfs", "osd", "--bare", "--size", "16MiB", "--nand", &bare]);
+    let put = json(&["osd", "put", "--json", "--nand", &bare, &file]);
+    assert_eq!(ok(&["osd", "get", "--nand", &bare, &put["id"].to_string()]), "six by");
+    let removed = json(&["osd", "rm", "--json", "--nand", &bare, &put["id"].to_string()]);
+    assert_eq!(removed, serde_json::json!({ "removed": [put["id"]] }));
+}
+
+#[test]
+fn what_makes_a_volume_and_ends_a_mount_tells_it_in_json() {
+    let home = tempfile::tempdir().unwrap();
+    let at = |name: &str| home.path().join(name).to_str().unwrap().to_string();
+    let [ssd, disk, other, nand, nvram, osd] = ["ssd", "disk", "other", "nand", "nvram", "osd"].map(at);
+    for (path, mib) in [(&ssd, 32), (&disk, 128), (&other, 32)] {
+        fs::File::create(path).unwrap().set_len(mib << 20).unwrap();
+    }
+    let json = |words: &[&str]| {
+        let done = run(words);
+        assert!(done.status.success(), "{words:?}: {}", err(&done));
+        serde_json::from_str::<serde_json::Value>(&out(&done)).unwrap()
+    };
+    let made = json(&["mkfs", "nfhybrid", "--json", "--ssd", &ssd, "--disk", &disk]);
+    assert_eq!(made, serde_json::json!({ "type": "nfhybrid", "dropped": null }));
+    let made = json(&["mkfs", "cmfs", "--json", "--size", "16MiB", "--nand", &nand, "--nvram", &nvram]);
+    assert_eq!(made["nand_bytes"], 16 << 20);
+    assert_eq!(made["nvram_bytes"].as_u64(), Some(fs::metadata(&nvram).unwrap().len()));
+    let made = json(&["mkfs", "osd", "--json", "--bare", "--size", "16MiB", "--nand", &osd]);
+    assert!(made["bytes"].as_u64() > Some(1 << 20) && made["has_files"] == false, "{made}");
+    let adopted = json(&["adopt", "--json", "--force", "--ssd", &other, "--disk", &disk]);
+    assert_eq!(adopted["type"], "nfhybrid");
+    if let Some(why) = no_fuse() {
+        return skip(&why);
+    }
+    let mounted = Mounted::new(&["--ssd", &other, "--disk", &disk]);
+    let ended = crate::mounts::once_free(bimetal().args(["umount", "--json"]).arg(mounted.path()));
+    let said: serde_json::Value = serde_json::from_str(&out(&ended)).unwrap();
+    assert_eq!(said, serde_json::json!({ "unmounted": true, "written": true }));
 }

@@ -227,6 +227,61 @@ fn get_takes_no_source_whose_name_leads_out_of_its_target() {
 }
 
 #[test]
+fn get_fills_a_directory_that_is_there_and_leaves_it_its_mode_owner_list_and_times() {
+    let volume = Volume::new();
+    let [tree, home] = ["tree", "home"].map(|name| volume.at(name));
+    fs::create_dir_all(tree.join("sub/new")).unwrap();
+    fs::write(tree.join("sub/f"), "the volume's").unwrap();
+    for dir in ["", "sub", "sub/new"] {
+        fs::set_permissions(tree.join(dir), fs::Permissions::from_mode(0o777)).unwrap();
+    }
+    put(&volume, "tree", "/");
+    // A list that gives user 7 what the owner has: version, then tag, rights and number of each entry.
+    let entry = |tag: u16, rights: u16, id: u32| {
+        [&tag.to_le_bytes()[..], &rights.to_le_bytes(), &id.to_le_bytes()].concat()
+    };
+    let list = [
+        2_u32.to_le_bytes().to_vec(),
+        entry(1, 7, !0),
+        entry(2, 7, 7),
+        entry(4, 0, !0),
+        entry(0x10, 7, !0),
+        entry(0x20, 0, !0),
+    ]
+    .concat();
+    let own = |dir: &Path| {
+        let found = fs::metadata(dir).unwrap();
+        let mut value = [0; 256];
+        let len = rustix::fs::getxattr(dir, "system.posix_acl_access", &mut value).unwrap_or(0);
+        (found.mode() & 0o7777, found.uid(), found.gid(), value[..len].to_vec())
+    };
+    let there = |dir: &Path| {
+        fs::create_dir_all(dir).unwrap();
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).unwrap();
+        let _ = std::os::unix::fs::chown(dir, Some(1234), Some(1235));
+        let flags = rustix::fs::XattrFlags::empty();
+        let _ = rustix::fs::setxattr(dir, "system.posix_acl_access", &list, flags);
+        own(dir)
+    };
+    // The root of the volume, into a directory; a directory, over one of its name; and one below both.
+    for (source, inside) in [("/", "tree"), ("/tree", "tree"), ("/tree/sub", "sub")] {
+        let target = home.join(source.replace('/', "-"));
+        let before = [&target, &target.join(inside), &target.join("tree/sub")].map(|dir| there(dir));
+        let done = both(&volume, "get", &[source, target.to_str().unwrap()]);
+        assert!(done.status.success(), "{source}: {}", err(&done));
+        let after = [&target, &target.join(inside), &target.join("tree/sub")].map(|dir| own(dir));
+        assert_eq!(after, before, "{source}");
+        let sub = if inside == "tree" { target.join("tree/sub") } else { target.join("sub") };
+        assert_eq!(fs::read_to_string(sub.join("f")).unwrap(), "the volume's");
+        assert_eq!(
+            fs::metadata(sub.join("new")).unwrap().mode() & 0o7777,
+            0o777,
+            "what is made is as it was"
+        );
+    }
+}
+
+#[test]
 fn images_of_a_cmfs_are_no_place_for_a_file_a_report_or_a_log() {
     let volume = with_a_file();
     let [nand, nvram, paper] = ["nand", "nvram", "paper"].map(|name| volume.at(name));

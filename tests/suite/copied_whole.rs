@@ -169,7 +169,7 @@ fn osd_put_that_can_read_nothing_empties_nothing() {
     let volume = Volume::images();
     let nand = volume.at("nand");
     let osd = |verb: &[&str], rest: &[&str]| run(verb, &[("--nand", &nand)], rest);
-    let made = osd(&["mkfs", "osd"], &["--size", "16MiB"]);
+    let made = osd(&["mkfs", "osd"], &["--bare", "--size", "16MiB"]);
     assert!(made.status.success(), "{}", err(&made));
     let six = volume.at("six");
     fs::write(&six, "6 byte").unwrap();
@@ -193,7 +193,7 @@ fn record_of_what_is_no_mount_empties_and_leaves_nothing() {
     for output in [&old, &new] {
         refused(
             &run(&["record"], &[("-o", output)], &["/proc", "--", "true"]),
-            &["/proc", "no mount of bimetal"],
+            &["/proc", "nothing of bimetal is mounted here"],
         );
     }
     assert_eq!(fs::read_to_string(&old).unwrap(), "yesterday");

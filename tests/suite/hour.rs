@@ -254,6 +254,19 @@ fn a_remount_changes_what_the_kernel_keeps_and_says_what_stays() {
     assert!(err(&done).contains("lag=1s") && err(&done).contains("new mount"), "{}", err(&done));
     fs::write(&file, "x").unwrap();
     assert_eq!(mounted.status()["at_risk"]["limit_seconds"], 3600.0);
+    // Where nothing changes it is no success, and an option that there is not changes nothing at all.
+    let done = remount(mounted.path(), "remount,rw,lag=1s");
+    assert_eq!(done.status.code(), Some(32), "{}", err(&done));
+    for part in ["nothing was changed", "new mount", "lag=1s"] {
+        assert!(err(&done).contains(part), "{part} in {}", err(&done));
+    }
+    let done = remount(mounted.path(), "remount,ro,nosuchopt");
+    assert_eq!(done.status.code(), Some(32), "{}", err(&done));
+    assert!(err(&done).contains("mount option nosuchopt: there is none"), "{}", err(&done));
+    let mut sloppily = Command::new(&helper);
+    sloppily.arg(&volume.disk).arg(mounted.path()).args(["-s", "-o", "remount,rw,nosuchopt"]);
+    assert!(sloppily.output().unwrap().status.success());
+    fs::write(&file, "x").unwrap();
     let shown = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let line = shown.lines().find(|line| line.contains(mounted.path().to_str().unwrap())).unwrap();
     assert!(line.contains("rw,nosuid"), "{line}");
@@ -443,4 +456,112 @@ fn an_ext4_that_was_not_unmounted_is_read_and_adopted_as_its_journal_says() {
     let adopted = bimetal().args(["adopt", "--disk", &cut, "--ssd"]).arg(at("ssd")).output().unwrap();
     assert!(adopted.status.success(), "{}", err(&adopted));
     assert_eq!(read(), "contents");
+}
+
+#[test]
+fn a_cmfs_and_an_osd_stand_in_fstab() {
+    need_fuse!();
+    let home = tempfile::tempdir().unwrap();
+    let at = |name: &str| home.path().join(name);
+    let helper = |verb: &str| {
+        let link = at(&format!("{verb}.bimetal"));
+        let _ = symlink(env!("CARGO_BIN_EXE_bimetal"), &link);
+        Command::new(link)
+    };
+    let place = at("mnt");
+    fs::create_dir(&place).unwrap();
+    let part = Path::new(env!("CARGO_MANIFEST_DIR")).join("devices/slc-4k.toml");
+    let part = part.to_str().unwrap();
+    for (kind, options, flags) in [
+        ("cmfs", format!("rw,nofail,nvram={},device={part}", at("v").display()), vec!["--device", part]),
+        ("osd", "rw,nosuid".to_string(), vec![]),
+    ] {
+        let image = at(kind);
+        let mut made = bimetal();
+        made.args(["mkfs", kind, "--size", "32MiB", "--nand"]).arg(&image).args(&flags);
+        if kind == "cmfs" {
+            made.arg("--nvram").arg(at("v"));
+        }
+        let made = made.output().unwrap();
+        assert!(made.status.success(), "{}", err(&made));
+        // As mount(8) and fsck(8) call them.
+        let mounted = helper("mount").arg(&image).arg(&place).args(["-o", &options]).output().unwrap();
+        assert!(mounted.status.success(), "{kind}: {}", err(&mounted));
+        fs::write(place.join("f"), kind).unwrap();
+        let shown = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert!(
+            shown.contains(&format!(" fuse.bimetal {} ", image.display())),
+            "its source is that of the line"
+        );
+        let ended = once_free(helper("umount").arg(&place));
+        assert!(ended.status.success(), "{kind}: {}", err(&ended));
+        if kind == "osd" {
+            let checked = helper("fsck").arg("-a").arg(&image).output().unwrap();
+            assert_eq!(checked.status.code(), Some(0), "{}", err(&checked));
+        }
+        let mut read = bimetal();
+        read.args(["cat", "--nand"]).arg(&image).args(&flags);
+        if kind == "cmfs" {
+            read.arg("--nvram").arg(at("v"));
+        }
+        assert_eq!(out(&read.arg("/f").output().unwrap()), kind);
+    }
+}
+
+#[test]
+fn a_mount_option_that_is_refused_is_refused_with_its_cause() {
+    let volume = Volume::new(32, 256, &[]);
+    let home = tempfile::tempdir().unwrap();
+    let mount = |option: &str| {
+        let mut mount = bimetal();
+        mount.args(["mount", "-o", option, "--ssd"]).arg(&volume.ssd).arg("--disk").arg(&volume.disk);
+        let done = mount.arg(home.path()).output().unwrap();
+        assert_eq!(done.status.code(), Some(1), "{option}: {}", err(&done));
+        err(&done)
+    };
+    for (option, part) in [
+        ("prealloc", "needs a value: prealloc=SIZE"),
+        ("direct=1", "takes no value"),
+        ("discard=yes", "takes no value"),
+        ("lga=1s", "did you mean lag?"),
+        ("nosuchthing", "there is none; there are ro, rw,"),
+    ] {
+        let said = mount(option);
+        assert!(said.contains(part), "{option}: {said}");
+    }
+    for option in [
+        "errors=remount-ro",
+        "data=ordered",
+        "commit=60",
+        "barrier",
+        "nobarrier",
+        "acl",
+        "user_xattr",
+        "journal_checksum",
+    ] {
+        let said = mount(option);
+        assert!(said.contains("option of ext4's") && said.contains("leave it out"), "{option}: {said}");
+    }
+}
+
+#[test]
+fn an_export_of_no_whole_sectors_is_refused_and_leaves_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let (image, served) = (home.path().join("ex.img"), home.path().join("sv"));
+    fs::create_dir(&served).unwrap();
+    let export = |more: &[&str]| {
+        let mut export = Command::new("timeout");
+        export.args(["20", env!("CARGO_BIN_EXE_bimetal"), "export", "--profile", "hdd-7200"]).args(more);
+        export.arg(&image).arg("--file").arg(&served).output().unwrap()
+    };
+    for size in ["0", "1", "64", "513"] {
+        let done = export(&["--size", size]);
+        assert_eq!(done.status.code(), Some(1), "{size}: {}", err(&done));
+        assert!(err(&done).contains("a multiple of 512 bytes"), "{size}: {}", err(&done));
+        assert!(!image.exists(), "{size}");
+    }
+    fs::write(&image, [0; 64]).unwrap();
+    let done = export(&[]);
+    assert_eq!(done.status.code(), Some(1), "{}", err(&done));
+    assert!(err(&done).contains("64 bytes are too few"), "{}", err(&done));
 }

@@ -272,7 +272,7 @@ fn nothing_waits_for_a_fifo_that_stands_for_a_file() {
     let (fifo, store, place) = (volume.at("fifo"), volume.at("store"), volume.at("place"));
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     fs::create_dir(&place).unwrap();
-    let made = run(&["mkfs", "osd", "--size", "32MiB"], &[("--nand", &store)], &[]);
+    let made = run(&["mkfs", "osd", "--bare", "--size", "32MiB"], &[("--nand", &store)], &[]);
     assert!(made.status.success(), "{}", err(&made));
     let [fifo, store, place] = [&fifo, &store, &place].map(|path| path.to_str().unwrap());
     let target = volume.at("got");
@@ -355,7 +355,7 @@ fn the_limit_of_a_files_length_is_an_error_that_is_told() {
     for done in [
         run(&["mkfs", "cmfs", "--size", "32MiB"], flash, &[]),
         run(&["put"], flash, &[file, "/large"]),
-        run(&["mkfs", "osd", "--size", "32MiB"], &[("--nand", &store)], &[]),
+        run(&["mkfs", "osd", "--bare", "--size", "32MiB"], &[("--nand", &store)], &[]),
         volume.run(&["put", file, "/large"]),
     ] {
         assert!(done.status.success(), "{}", err(&done));

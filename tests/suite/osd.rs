@@ -199,3 +199,35 @@ fn an_object_that_does_not_fit_leaves_nothing_and_no_store_is_made_of_nothing() 
     assert!(said.contains("more than can be had; choose a smaller size"), "{said}");
     assert!(!Path::new(&nothing).exists());
 }
+
+#[test]
+fn a_new_object_beside_files_is_refused_and_one_that_is_forced_is_called_what_it_is() {
+    let image = Image::new(&[]);
+    let nand = image.path("nand.img");
+    fs::write(image.path("in"), b"by number").unwrap();
+    let said = |output: &Output| {
+        let [out, err] =
+            [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+        out + &err
+    };
+    let before = fs::read(&nand).unwrap();
+    for more in [&[][..], &["--id", "77"]] {
+        let refused = image.run(&[&["osd", "put"], more, &[&image.path("in")]].concat(), b"");
+        let text = said(&refused);
+        assert_eq!(refused.status.code(), Some(1), "{text}");
+        for part in ["there is a file system on this store", "bimetal put", "--bare", "--force"] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+    }
+    assert!(fs::read(&nand).unwrap() == before, "nothing changes");
+    image.ok(&["osd", "put", "--force", "--id", "77", &image.path("in")]);
+    // It is no file, and stays an object of its number.
+    image.feed(&["osd", "put", "--id", "77", "--append", "-"], b", and more");
+    let checked = image.run(&["fsck", "-n", "--nand", &nand], b"");
+    let text = said(&checked);
+    assert_eq!(checked.status.code(), Some(4), "{text}");
+    assert!(text.contains("object 77: it is no file") && text.contains("bimetal osd rm"), "{text}");
+    assert!(!text.contains("corrupt"), "{text}");
+    image.ok(&["osd", "rm", "77"]);
+    assert!(image.ok(&["fsck", "-n", "--nand", &nand]).starts_with("The file system is clean"));
+}

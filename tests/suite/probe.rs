@@ -289,3 +289,83 @@ fn udev_gives_each_half_links_and_keeps_desktops_from_mounting_one_alone() {
     has(&said, "ID_FS_TYPE=ext4");
     assert!(!said.iter().any(|line| line.contains("bimetal") || line.contains("UDISKS")), "{said:?}");
 }
+
+#[test]
+fn what_is_given_as_another_part_is_called_what_it_is() {
+    let volume = Volume::new();
+    let [ssd, disk, nand, nvram, osd, ext4, fat, place] =
+        ["ssd", "disk", "nand", "nvram", "osd", "ext4", "fat", "place"].map(|name| volume.at(name));
+    let text = |path: &Path| path.to_str().unwrap().to_string();
+    let ok = |verb: &[&str], places: &[(&str, &Path)], rest: &[&str]| {
+        let done = crate::guard::run(verb, places, rest);
+        assert!(done.status.success(), "{verb:?}: {}", err(&done));
+    };
+    ok(&["mkfs", "cmfs"], &[("--nand", &nand), ("--nvram", &nvram)], &["--size", "16MiB"]);
+    ok(&["mkfs", "osd"], &[("--nand", &osd)], &["--size", "16MiB"]);
+    for (path, tool) in [(&ext4, &["mke2fs", "-q", "-t", "ext4"][..]), (&fat, &["mkfs.fat"])] {
+        File::create(path).unwrap().set_len(40 << 20).unwrap();
+        let made = Command::new(tool[0])
+            .args(&tool[1..])
+            .arg(path)
+            .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
+            .output();
+        if !made.is_ok_and(|made| made.status.success()) {
+            return skip(&format!("no {}", tool[0]));
+        }
+    }
+    fs::create_dir(&place).unwrap();
+    let [here, out_of] = [text(&place), text(&volume.at("out"))];
+    let is = |places: &[(&str, &Path)], verb: &[&str], rest: &[&str], parts: &[&str]| {
+        let done = crate::guard::run(verb, places, rest);
+        assert_eq!(done.status.code(), Some(1), "{verb:?} {places:?}: {}", err(&done));
+        refused(&done, parts);
+        for wrong in ["corrupt", "magic", "try again", "whole number of blocks"] {
+            assert!(!err(&done).contains(wrong), "{wrong} in {}", err(&done));
+        }
+    };
+    for (path, kind) in [(&nand, "cmfs"), (&osd, "osd")] {
+        let parts = [&*format!("is the NAND of {kind}, and was given as the disk half"), "--nand"];
+        for (verb, rest) in [
+            (&["ls"][..], &["/"][..]),
+            (&["mount"], &[&here]),
+            (&["put"], &[&text(&nvram), "/f"]),
+            (&["get"], &["/f", &out_of]),
+        ] {
+            is(&[("--disk", path)], verb, rest, &parts);
+        }
+    }
+    is(&[("--disk", &nvram)], &["ls"], &["/"], &["is the NVRAM of cmfs", "--nvram"]);
+    is(
+        &[("--ssd", &disk)],
+        &["rescue"],
+        &[&out_of],
+        &["is the disk half of nfhybrid, and was given as the SSD half"],
+    );
+    is(&[("--ssd", &nand)], &["rescue"], &[&out_of], &["is the NAND of cmfs, and was given as the SSD half"]);
+    for (path, what) in [(&nand, "is the NAND of cmfs"), (&fat, "holds a FAT"), (&ext4, "holds an ext2/3/4")]
+    {
+        let halves: &[(&str, &Path)] = &[("--ssd", path), ("--disk", &disk)];
+        for (verb, rest) in [(&["ls"][..], &["/"][..]), (&["mount"], &[&here]), (&["scrub"], &[])] {
+            is(halves, verb, rest, &[what, "was given as the SSD half"]);
+        }
+    }
+    is(&[("--disk", &fat)], &["ls"], &["/"], &["holds a FAT", "was given as the disk half"]);
+    is(
+        &[("--nand", &ssd)],
+        &["ls"],
+        &["/"],
+        &["is the SSD half of nfhybrid, and was given as the NAND", "--ssd"],
+    );
+    is(&[("--nand", &ext4)], &["mount"], &[&here], &["holds an ext2/3/4", "was given as the NAND"]);
+    is(&[("--nand", &nand)], &["osd", "ls"], &[], &["is the NAND of cmfs, and was given as the NAND of osd"]);
+    let files = text(&volume.at("files"));
+    let export = &["export", &text(&osd), "--yaffs2-image", &files];
+    is(&[], export, &[], &["is the NAND of osd, and was given as the NAND of cmfs"]);
+    is(&[("--nand", &osd)], &["status"], &[], &["is the NAND of osd, and was given as the NAND of cmfs"]);
+    // A part that is only damaged is none of these.
+    change(&ssd, 0, &[0; 8]);
+    let len = fs::metadata(&ssd).unwrap().len();
+    change(&ssd, len - 4096, &[0; 8]);
+    let damaged = crate::guard::run(&["ls"], &[("--ssd", &ssd), ("--disk", &disk)], &["/"]);
+    assert!(!err(&damaged).contains("was given as"), "{}", err(&damaged));
+}

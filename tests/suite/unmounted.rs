@@ -2,7 +2,7 @@
 //! asks it may not look at each other.
 
 use crate::guard::{Volume, err, out};
-use crate::mounts::{Mounted, bimetal, copy_program, need_fuse, skip};
+use crate::mounts::{Mounted, bimetal, copy_program, need_fuse, once_free, skip};
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
@@ -209,5 +209,79 @@ fn a_server_that_may_not_look_at_others_and_who_may_not_look_at_it_tell_each_oth
         let done = in_namespace(&volume, &script);
         let said = format!("{}{}", out(&done), err(&done));
         assert!(done.status.success() && said.ends_with("done\n") && !said.contains("bimetal:"), "{said}");
+    }
+}
+
+/// What a command ends with that has so long.
+fn within(seconds: u64, command: &mut Command) -> Output {
+    let mut run = Command::new("timeout");
+    run.args(["-k", "1", &seconds.to_string()]).arg(command.get_program()).args(command.get_args());
+    run.current_dir(command.get_current_dir().unwrap_or(Path::new("/"))).output().unwrap()
+}
+
+#[test]
+fn a_volume_of_which_something_lies_below_the_mount_point_is_mounted() {
+    need_fuse!();
+    let profile =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("devices/slc-2k.toml")).unwrap();
+    for (kind, places) in [
+        ("osd", &["--nand", "mnt/n"][..]),
+        ("osd", &["--nand", "n", "--device", "mnt/p.toml"]),
+        ("cmfs", &["--nand", "mnt/n", "--nvram", "mnt/v"]),
+        ("cmfs", &["--nand", "n", "--nvram", "mnt/v"]),
+        ("cmfs", &["--nand", "mnt/n", "--nvram", "v", "--device", "mnt/p.toml"]),
+    ] {
+        let home = tempfile::tempdir().unwrap();
+        let mnt = home.path().join("mnt");
+        fs::create_dir(&mnt).unwrap();
+        fs::write(mnt.join("p.toml"), &profile).unwrap();
+        let here = |verb: &[&str], more: &[&str]| {
+            within(60, bimetal().current_dir(home.path()).args(verb).args(places).args(more))
+        };
+        let made = here(&["mkfs", kind], &["--size", "16MiB"]);
+        assert!(made.status.success(), "{}", err(&made));
+        let mounted = here(&["mount"], &["mnt"]);
+        let held = Held(mnt.clone());
+        assert!(mounted.status.success(), "{places:?}: {}", err(&mounted));
+        fs::write(mnt.join("f"), places.concat()).unwrap();
+        let ended = once_free(bimetal().arg("umount").arg(&mnt));
+        assert!(ended.status.success(), "{places:?}: {}", err(&ended));
+        drop(held);
+        let read = here(&["cat"], &["/f"]);
+        assert_eq!(out(&read), places.concat(), "{}", err(&read));
+    }
+}
+
+#[test]
+fn an_image_that_is_the_mount_point_itself_is_refused_by_its_name() {
+    need_fuse!();
+    let home = tempfile::tempdir().unwrap();
+    fs::create_dir(home.path().join("mnt")).unwrap();
+    fs::write(home.path().join("n"), vec![0xff; 64 * 2112]).unwrap();
+    for (args, name) in [
+        (&["--nand", "mnt"][..], "mnt"),
+        (&["--nand", "n", "--nvram", "mnt"], "mnt"),
+        (&["-t", "osd", "--nand", "mnt"], "mnt"),
+    ] {
+        let refused = within(60, bimetal().current_dir(home.path()).arg("mount").args(args).arg("mnt"));
+        let _held = Held(home.path().join("mnt"));
+        let said = err(&refused);
+        assert!(refused.status.code() == Some(1) && said.contains(name), "{args:?}: {said}");
+        assert!(said.contains("neither a file nor a block device"), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn umount_that_does_not_wait_ends_although_the_server_answers_nothing() {
+    need_fuse!();
+    for lazily in [&["--no-wait"][..], &["--lazy", "--no-wait"]] {
+        let mounted = Mounted::memfs("size=32MiB");
+        let pid = pid_of(&mounted);
+        let signal = |signal| Command::new("kill").args([signal, &*pid]).status().unwrap();
+        signal("-STOP");
+        let ended = within(20, bimetal().arg("umount").args(lazily).arg(mounted.path()));
+        signal("-CONT");
+        assert_eq!(ended.status.code(), Some(0), "{lazily:?}: {}", err(&ended));
+        await_end(&pid);
     }
 }

@@ -16,6 +16,7 @@ use cmfs_core::record::{MAGIC, Record};
 use cmfs_core::{
     Config, Fs, Geometry, Layout, MountReport, Names, Nand, NandError, Nvram, Problem, ROOT, SetAttr,
 };
+use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -26,6 +27,8 @@ pub const DEVICE: &str = "slc-2k";
 
 /// Bytes at the end of an image in which format records are looked for where they should not be.
 const RECORDS_BYTES: u64 = 48 << 20;
+/// Bytes at the beginning of an NVRAM that tell whose it is.
+const FRONT_BYTES: u64 = 512;
 
 /// Which volume, and how.
 #[derive(Clone, Debug)]
@@ -92,13 +95,20 @@ fn config(layout: Layout) -> Config {
 }
 
 /// The layout of an NVRAM: the paper's begins with two words that are 0 or 1, and a chunk of the heap.
-fn layout_of(path: &Path) -> Result<Layout> {
-    let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).map_err(|why| Error::io(path.display(), why))?;
-    file.take(16).read_to_end(&mut bytes).map_err(|why| Error::io(path.display(), why))?;
+fn layout_of(nvram: &Claim) -> Result<Layout> {
+    let bytes = front_of(nvram, 16)?;
     let marker = matches!(bytes.get(..8), Some([0 | 1, 0, 0, 0, 0 | 1, 0, 0, 0]));
     let is_paper = marker && bytes.get(8..16).is_some_and(|head| head != [0; 8]);
     Ok(if is_paper { Layout::Paper } else { Layout::Compact })
+}
+
+/// The first bytes of what is claimed, at most so many.
+fn front_of(claim: &Claim, bytes: u64) -> Result<Vec<u8>> {
+    let mut file = claim.file();
+    let mut front = Vec::new();
+    let read = file.rewind().and_then(|()| file.take(bytes).read_to_end(&mut front));
+    read.map_err(|why| Error::io(claim.name(), why))?;
+    Ok(front)
 }
 
 /// Makes a volume; the sizes of NAND and NVRAM, bytes.
@@ -253,8 +263,7 @@ fn make_nvram(claim: Arc<Claim>, bytes: u64) -> Result<MappedNvram> {
 }
 
 /// The last format record of an image, wherever in its end it lies.
-fn record_in(image: &Path) -> Option<Record> {
-    let mut file = guard::input(image).ok()?;
+fn record_in(mut file: &File) -> Option<Record> {
     let len = file.metadata().ok()?.len();
     file.seek(SeekFrom::Start(len.saturating_sub(RECORDS_BYTES))).ok()?;
     let mut bytes = Vec::new();
@@ -264,10 +273,8 @@ fn record_in(image: &Path) -> Option<Record> {
 }
 
 /// The shape of the part that an NVRAM is of, where it says it.
-fn nvram_shape(path: &Path) -> Option<Geometry> {
-    let mut front = Vec::new();
-    guard::input(path).ok()?.take(512).read_to_end(&mut front).ok()?;
-    cmfs_core::geometry_of_nvram(&front)
+fn nvram_shape(nvram: &Claim) -> Option<Geometry> {
+    cmfs_core::geometry_of_nvram(&front_of(nvram, FRONT_BYTES).ok()?)
 }
 
 /// Bytes of the image of a part.
@@ -278,17 +285,8 @@ fn image_bytes(shape: Geometry) -> u64 {
 /// An error if what is named as the NVRAM of a part holds something else: whoever opens the part may write it anew. The NVRAM of
 /// another part is refused as that is opened.
 fn refuse_contents(claim: &Claim, nand: &mut Part) -> Result<()> {
-    let mut front = [0; 512];
-    let mut file = claim.file();
-    let mut len = 0;
-    let failed = |why| Error::io(claim.name(), why);
-    file.rewind().map_err(failed)?;
-    while len < front.len() {
-        match file.read(&mut front[len..]).map_err(failed)? {
-            0 => break,
-            more => len += more,
-        }
-    }
+    let mut front = front_of(claim, FRONT_BYTES)?;
+    front.resize(FRONT_BYTES as usize, 0);
     if cmfs_core::identity_of_nvram(&front).is_some() {
         return Ok(());
     }
@@ -316,36 +314,61 @@ fn usual_nvram_bytes(shape: Geometry) -> u64 {
 pub fn probe(image: &Path) -> Result<Option<(&'static str, [u8; 16])>> {
     let mut front = Vec::new();
     let file = guard::input(image)?;
-    file.take(512).read_to_end(&mut front).map_err(|why| Error::io(image.display(), why))?;
+    (&file).take(FRONT_BYTES).read_to_end(&mut front).map_err(|why| Error::io(image.display(), why))?;
     if let Some(identity) = cmfs_core::identity_of_nvram(&front) {
         return Ok(Some(("nvram", identity)));
     }
-    Ok(record_in(image).map(|record| ("nand", record.identity)))
+    Ok(record_in(&file).map(|record| ("nand", record.identity)))
 }
 
-impl Volume<'_> {
-    /// Opens the core. Read-only, nothing on the media changes.
+/// A volume whose NAND and NVRAM are claimed: no path is asked for any more.
+pub struct Claimed {
+    nand: Arc<Claim>,
+    nvram: Option<Arc<Claim>>,
+    /// The shape of the part by its profile; none of an MTD device, which tells it itself.
+    shape: Option<Geometry>,
+    device: String,
+    scan: bool,
+    checkpoint: Option<usize>,
+    plain: bool,
+}
+
+impl Claimed {
+    /// The same for who changes nothing.
     ///
     /// # Errors
-    /// The images cannot be opened, or do not belong together.
-    pub fn open(&self, writable: bool) -> Result<Fs<Part, Memory>> {
-        let role = Role::changed_if(writable);
-        let nvram = self.nvram.map(|path| Target::new("--nvram", path, role));
-        let targets: Vec<Target> =
-            [Target::new("--nand", self.nand, role)].into_iter().chain(nvram).collect();
-        let mut claims = guard::claim(&targets, false)?.into_iter();
-        let nand = claims.next().ok_or(Error::BadArgument)?;
-        let mut nand: Part = match is_device(self.nand) {
-            true => Box::new(MtdNand::over(nand)?),
-            false => Box::new(Corrected::new(ImageNand::over(nand, geometry_of(self.device)?)?)),
+    /// This process may not open more files.
+    pub fn to_read(&self) -> Result<Claimed> {
+        let nvram = self.nvram.as_ref().map(|claim| claim.to_read()).transpose()?;
+        let (nand, device) = (self.nand.to_read()?, self.device.clone());
+        Ok(Claimed { nand, nvram, device, ..*self })
+    }
+
+    /// Opens it as a file system.
+    ///
+    /// # Errors
+    /// As [`Volume::open`]'s.
+    pub fn mount(&self) -> Result<CmfsFs> {
+        let read_only = self.nand.role() == Role::Read;
+        let checkpoint = self.checkpoint.filter(|_| !read_only);
+        let fs = self.open()?;
+        if self.nvram.is_some() && !fs.report().why.is_empty() {
+            tracing::warn!("cmfs: the NVRAM was not used and the NAND was scanned: {}", fs.report().why);
+        }
+        CmfsFs::new(fs, Options { read_only, checkpoint, scrub_pages: 1, manual: false })
+    }
+
+    fn open(&self) -> Result<Fs<Part, Memory>> {
+        let mut nand: Part = match self.shape {
+            None => Box::new(MtdNand::over(self.nand.clone())?),
+            Some(shape) => Box::new(Corrected::new(ImageNand::over(self.nand.clone(), shape)?)),
         };
-        let nvram = claims.next();
-        if let Some(claim) = nvram.as_ref().filter(|_| !self.plain) {
+        if let Some(claim) = self.nvram.as_ref().filter(|_| !self.plain) {
             refuse_contents(claim, &mut nand)?;
         }
-        let nvram = nvram.map(MappedNvram::over).transpose()?;
+        let nvram = self.nvram.clone().map(MappedNvram::over).transpose()?;
         let nvram = nvram.map(|memory| Box::new(memory) as Memory);
-        let layout = self.nvram.map_or(Ok(Layout::Compact), layout_of)?;
+        let layout = self.nvram.as_deref().map_or(Ok(Layout::Compact), layout_of)?;
         let config = Config { plain: self.plain, ..config(layout) };
         let opened = match self.scan {
             true => Fs::open_scanning(nand, nvram, config),
@@ -359,16 +382,15 @@ impl Volume<'_> {
 
     /// The error for a part that is not ours, with the shape that a format record in its image names, or its NVRAM.
     fn foreign(&self, why: cmfs_core::Error) -> Error {
-        let path = self.nand.display();
-        let shape = record_in(self.nand).map(|record| record.geometry);
-        let wanted = shape.or_else(|| nvram_shape(self.nvram?)).map(image_bytes);
-        let len = self.nand.metadata().map_or(0, |found| found.len());
-        let of_device = geometry_of(self.device).ok();
+        let path = self.nand.name();
+        let shape = self.shape.and_then(|_| record_in(self.nand.file())).map(|record| record.geometry);
+        let wanted = shape.or_else(|| nvram_shape(self.nvram.as_deref()?)).map(image_bytes);
+        let len = self.nand.file().metadata().map_or(0, |found| found.len());
         let is_same_but_blocks = |shape: Geometry| {
-            of_device.is_some_and(|device| Geometry { blocks: shape.blocks, ..device } == shape)
+            self.shape.is_some_and(|device| Geometry { blocks: shape.blocks, ..device } == shape)
         };
         match shape {
-            _ if !is_device(self.nand)
+            _ if self.shape.is_some()
                 && wanted.is_some_and(|bytes| bytes != len)
                 && shape.is_none_or(is_same_but_blocks) =>
             {
@@ -384,18 +406,40 @@ impl Volume<'_> {
             None => error(why).explained(path),
         }
     }
+}
+
+impl Volume<'_> {
+    /// Claims NAND and NVRAM. Not `writable`, nothing on them is going to change.
+    ///
+    /// # Errors
+    /// One is not there, or in use; there is no such part.
+    pub fn claim(&self, writable: bool) -> Result<Claimed> {
+        let role = Role::changed_if(writable);
+        let nvram = self.nvram.map(|path| Target::new("--nvram", path, role));
+        let targets: Vec<Target> =
+            [Target::new("--nand", self.nand, role)].into_iter().chain(nvram).collect();
+        let mut claims = guard::claim(&targets, false)?.into_iter();
+        let nand = claims.next().ok_or(Error::BadArgument)?;
+        let shape = if is_device(self.nand) { None } else { Some(geometry_of(self.device)?) };
+        let (device, nvram) = (self.device.into(), claims.next());
+        let (scan, checkpoint, plain) = (self.scan, self.checkpoint, self.plain);
+        Ok(Claimed { nand, nvram, shape, device, scan, checkpoint, plain })
+    }
+
+    /// Opens the core. Read-only, nothing on the media changes.
+    ///
+    /// # Errors
+    /// The images cannot be opened, or do not belong together.
+    pub fn open(&self, writable: bool) -> Result<Fs<Part, Memory>> {
+        self.claim(writable)?.open()
+    }
 
     /// Opens it as a file system.
     ///
     /// # Errors
     /// As [`open`](Volume::open)'s.
     pub fn mount(&self, writable: bool) -> Result<CmfsFs> {
-        let checkpoint = self.checkpoint.filter(|_| writable);
-        let fs = self.open(writable)?;
-        if self.nvram.is_some() && !fs.report().why.is_empty() {
-            tracing::warn!("cmfs: the NVRAM was not used and the NAND was scanned: {}", fs.report().why);
-        }
-        CmfsFs::new(fs, Options { read_only: !writable, checkpoint, scrub_pages: 1, manual: false })
+        self.claim(writable)?.mount()
     }
 
     /// Checks the volume; how it was opened, what is wrong, and how many objects there are. With `repair` what the

@@ -73,9 +73,12 @@ pub fn role_of_ssd(path: &Path, writable: bool, only_read: bool) -> Result<Role>
         return Ok(Role::Read);
     }
     let name = path.display();
+    let (what, how) = match path.is_file() {
+        true => ("on a file system that is mounted read-only", "mount -o remount,rw of that".into()),
+        false => ("a read-only device", format!("blockdev --setrw {name}")),
+    };
     Err(Error::invalid(format!(
-        "{name} is a read-only device, or on a file system that is mounted read-only. If it can be made writable, do that \
-         (blockdev --setrw {name}). If it takes no writes any more, mount both halves with -o recover=whole, or say bimetal \
+        "{name} is {what}. If it can be made writable, do that ({how}). If it takes no writes any more, mount both halves with -o recover=whole, or say bimetal \
          fsck --yes: what its log holds is brought to the disk, the SSD is only read, and left out from then on. To only look: \
          mount -o ro, fsck -n, ls or get"
     )))

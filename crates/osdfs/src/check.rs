@@ -3,7 +3,7 @@
 
 use super::dir::Dir;
 use super::inode::{Inode, has_files};
-use super::{NAMELESS, ROOT};
+use super::{NAMELESS, ROOT, is_a_file};
 use bimetal_base::{Error, Result};
 use bimetal_osd_core::Store;
 use bimetal_vfs::Kind;
@@ -19,6 +19,10 @@ pub struct Checked {
     /// Something is there without an inode that can be read, or named and not there.
     pub is_lost: bool,
 }
+
+/// What an object is that no name leads to and that knows nothing of files.
+const NO_FILE: &str = "it is no file: it has neither a name nor an inode, as what `osd put` makes; `bimetal osd rm` takes it away, and \
+                       `fsck --yes` makes it a file of the root directory";
 
 /// How many names each object should say that it has.
 type Counts = FxHashMap<u64, u32>;
@@ -138,7 +142,10 @@ impl Checked {
                 (None, Ok(_)) => self.problems.push(format!("object {id}: a file without a name")),
                 (None, Err(why)) => {
                     self.lacks_inode(store, id.0, &why)?;
-                    self.problems.push(format!("object {id}: it has no name, and {why}"));
+                    self.problems.push(match is_a_file(store, id) {
+                        Ok(false) => format!("object {id}: {NO_FILE}"),
+                        _ => format!("object {id}: it has no name, and {why}"),
+                    });
                 }
                 (Some(count), Ok(inode)) if inode.nlink != *count => {
                     self.problems

@@ -702,6 +702,11 @@ pub fn is_a_file(store: &mut Store, id: ObjectId) -> Result<bool> {
     }
 }
 
+/// Whether there is a file system on a store, by its root directory; one that lost that is not looked for.
+pub fn has_root(store: &mut Store) -> bool {
+    Inode::read(store, ROOT).is_ok_and(|root| root.mode.kind == Kind::Dir && root.parent == ROOT)
+}
+
 /// Refuses a store whose root is no directory that can be used.
 fn check_root(store: &mut Store) -> Result<()> {
     let why = match Inode::read(store, ROOT) {

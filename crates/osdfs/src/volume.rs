@@ -4,12 +4,13 @@ use super::OsdFs;
 use bimetal_base::runtime::Live;
 use bimetal_base::units::show_size;
 use bimetal_base::{Error, Result};
-use bimetal_media::guard::{self, Role, Target};
+use bimetal_media::guard::{self, Claim, Role, Target};
 use bimetal_media::nand::{Nand, NandProfile, Payload};
 use bimetal_media::profile;
 use bimetal_osd_core::{Format, Mended, Options, Store};
 use bimetal_vfs::Caller;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The part that an image is of, unless another is named.
 pub const DEVICE: &str = "slc-2k";
@@ -75,13 +76,51 @@ pub fn make(plan: &Plan, caller: &Caller) -> Result<u64> {
 /// Which blocks of a new image are bad.
 const SEED: u64 = 1;
 
+/// An image that is claimed, and its part: no path is asked for any more.
+pub struct Claimed {
+    image: Arc<Claim>,
+    part: NandProfile,
+}
+
+/// Claims an image. Not `writable`, nothing in it is going to change.
+///
+/// # Errors
+/// It is not there, or in use; there is no such part.
+pub fn claim(nand: &Path, device: &str, writable: bool) -> Result<Claimed> {
+    let image = guard::claim(&[Target::new("--nand", nand, Role::changed_if(writable))], false)?;
+    let image = image.into_iter().next().ok_or(Error::BadArgument)?;
+    Ok(Claimed { image, part: profile::load(device)? })
+}
+
+impl Claimed {
+    /// The same for who changes nothing.
+    ///
+    /// # Errors
+    /// This process may not open more files.
+    pub fn to_read(&self) -> Result<Claimed> {
+        Ok(Claimed { image: self.image.to_read()?, part: self.part.clone() })
+    }
+
+    /// Opens the file system on it.
+    ///
+    /// # Errors
+    /// As [`open`]; there is no file system.
+    pub fn mount(self) -> Result<OsdFs> {
+        let read_only = self.image.role() == Role::Read;
+        OsdFs::new(self.open()?, read_only)
+    }
+
+    fn open(self) -> Result<Store> {
+        Store::open(Nand::over_image(self.image, self.part)?, Options::default())
+    }
+}
+
 /// Opens a store. Not `writable`, nothing in the image changes.
 ///
 /// # Errors
 /// The image cannot be read, is in use or of another part; there is no store on it.
 pub fn open(nand: &Path, device: &str, writable: bool) -> Result<Store> {
-    let nand = Nand::open_image(nand, profile::load(device)?, writable)?;
-    Store::open(nand, Options::default())
+    claim(nand, device, writable)?.open()
 }
 
 /// Puts a store together again that does not open ([`Store::rebuild`]); what was done.
@@ -98,5 +137,5 @@ pub fn rebuild(nand: &Path, device: &str) -> Result<(Store, Vec<Mended>)> {
 /// # Errors
 /// As [`open`]; there is no file system.
 pub fn mount(nand: &Path, device: &str, writable: bool) -> Result<OsdFs> {
-    OsdFs::new(open(nand, device, writable)?, !writable)
+    claim(nand, device, writable)?.mount()
 }

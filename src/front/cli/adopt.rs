@@ -1,5 +1,6 @@
 //! `bimetal adopt`: an ext4 with files in it becomes a disk half, as it is.
 
+use super::mkfs::tell;
 use super::progress::Progress;
 use crate::Result;
 use crate::front::kinds::nfhybrid::mkfs::{self, NfhybridArgs};
@@ -21,6 +22,9 @@ Example:
 pub(super) struct Adopt {
     #[command(flatten)]
     args: NfhybridArgs,
+    /// What was done, as one JSON object
+    #[arg(long)]
+    json: bool,
 }
 
 impl Adopt {
@@ -28,7 +32,7 @@ impl Adopt {
         let progress = Progress::spinner("adopting the disk");
         let adopted = mkfs::adopt(&self.args);
         progress.done();
-        super::say(&adopted?)?;
+        tell(&adopted?, self.json)?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -1,6 +1,6 @@
 //! `bimetal explain`: where the contents of a file on a mount are, and why.
 
-use super::screen::BEHIND_UNKNOWN;
+use super::screen::{BEHIND_UNKNOWN, fit};
 use crate::error::shown;
 use crate::units::show_size;
 use crate::{Error, Result};
@@ -68,7 +68,7 @@ impl Explain {
         }
         match self.json {
             true => super::say(&super::as_text(&all))?,
-            false => super::say(text(&all).trim_end())?,
+            false => super::say(fit(&text(&all), super::columns()).trim_end())?,
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -4,6 +4,7 @@ use crate::Result;
 use crate::error::shown;
 use crate::front::export::{Export, serve, simulated};
 use crate::front::fuse::Unmount;
+use crate::front::kinds::probe::{Given, misnamed};
 use crate::front::names;
 use crate::front::stack::Layers;
 use crate::front::stack::args::StackArgs;
@@ -42,6 +43,9 @@ that is new each time, and holds what was written since.";
 
 /// The profile of what is served, unless another is named.
 const PROFILE: &str = "ssd-tlc";
+
+/// What a size is a multiple of.
+const SECTOR_BYTES: u64 = 512;
 
 /// Serve a simulated disk, SSD or flash part, its data in an image: as a file in a directory, or over NBD
 ///
@@ -127,6 +131,14 @@ impl ExportVerb {
     /// Makes the image if that is asked for and there is none. It goes again if nobody is served, for it is empty then.
     fn make_image(&self) -> Result<Option<TempPath>> {
         let image = self.image()?;
+        if let Some(size) = self.size
+            && (size == 0 || !size.is_multiple_of(SECTOR_BYTES))
+        {
+            return Err(Error::invalid(format!(
+                "--size: a device of {size} bytes is none of whole sectors; it takes a multiple of {SECTOR_BYTES} bytes, and 4KiB or more \
+                 to be of use"
+            )));
+        }
         let Some(size) = self.size.filter(|_| !image.exists()) else { return Ok(None) };
         let failed = |why| Error::io(image.display(), why);
         let file = OpenOptions::new().write(true).create_new(true).open(image).map_err(failed)?;
@@ -139,7 +151,14 @@ impl ExportVerb {
         let options = Options { writable: true, exclusive: true, ..Options::default() };
         let storage: Arc<dyn media::BlockDevice> = Arc::new(FileDevice::open_with(self.image()?, &options)?);
         let profile = self.profile.as_deref().unwrap_or(PROFILE);
+        let held = storage.info().size_bytes;
         let (device, model) = simulated((profile, self.ftl.as_deref()), storage, layers, self.seed)?;
+        if device.info().size_bytes == 0 {
+            return Err(Error::invalid(format!(
+                "{}: its {held} bytes are too few for a sector of the device; name a larger image, or one that is not there, with --size",
+                self.image()?.display()
+            )));
+        }
         Ok(Export { device, real_time: !self.no_latency, model: Some(model) })
     }
 
@@ -149,7 +168,8 @@ impl ExportVerb {
         let (scan, checkpoint, plain) = (false, None, false);
         let cmfs =
             Volume { nand: self.image()?, nvram: self.nvram.as_deref(), device, scan, checkpoint, plain };
-        let count = cmfs.export(to)?;
+        let given = Given { role: "nand", of: &["cmfs"], path: cmfs.nand };
+        let count = cmfs.export(to).map_err(|why| misnamed(why, &[given]))?;
         super::say(&format!("{count} objects in {}", super::place(to)))?;
         Ok(ExitCode::SUCCESS)
     }

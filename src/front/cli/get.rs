@@ -4,10 +4,11 @@ use super::cat::cat;
 use super::progress::Progress;
 use crate::front::kinds::volume::{self, Access, VolumeArgs};
 use crate::front::signals::Ending;
-use crate::front::tree::{Getter, at};
+use crate::front::tree::{Copied, Getter, at};
 use crate::fs::{Attr, FileSystem, Kind, resolve_bytes};
 use crate::{Error, Result};
 use clap::Args;
+use serde_json::json;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -22,12 +23,15 @@ Examples:
 /// Copy files and trees out of a file system that is not mounted
 ///
 /// Keeps modes, times, hard links, extended attributes, access control lists and holes, and owners when root does it;
-/// set-ID bits go with their owner. A signal that ends it leaves nothing that is not whole.
+/// set-ID bits go with their owner. A directory that is there already is filled up and keeps its own. A signal that ends it leaves nothing that is not whole.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Get {
     #[command(flatten)]
     volume: VolumeArgs,
+    /// What was copied, as one JSON object
+    #[arg(long)]
+    json: bool,
     /// Absolute paths there
     #[arg(required = true, value_name = "SOURCE")]
     sources: Vec<OsString>,
@@ -40,6 +44,11 @@ pub(super) struct Get {
 impl Get {
     pub fn run(&self) -> Result<ExitCode> {
         self.sources.iter().try_for_each(|source| super::named(source))?;
+        if self.target.as_os_str() == "-" && self.json {
+            return Err(Error::invalid(
+                "--json and the contents would both go to standard output; name a file",
+            ));
+        }
         if self.target.as_os_str() == "-" {
             return cat(&self.volume, &self.sources);
         }
@@ -60,17 +69,20 @@ impl Get {
         let mut progress = Progress::copying(&ending);
         let done = self.copy(&*fs, into, &mut progress);
         let shut = fs.shutdown();
-        let copied = progress.all_copied();
-        super::copied(&ending, [done, shut, copied])
+        let all = progress.all_copied();
+        if let (true, Ok(copied), Ok(()), Ok(())) = (self.json, &done, &shut, &all) {
+            super::say(&super::as_line(&json!({ "objects": copied.objects, "bytes": copied.bytes })))?;
+        }
+        super::copied(&ending, [done.map(drop), shut, all])
     }
 
-    fn copy(&self, fs: &dyn FileSystem, into: bool, progress: &mut Progress) -> Result<()> {
+    fn copy(&self, fs: &dyn FileSystem, into: bool, progress: &mut Progress) -> Result<Copied> {
         // What cannot be done is found out before anything is copied.
         let found = self.sources.iter().map(|source| self.found(fs, source, into));
         let found = found.collect::<Result<Vec<_>>>()?;
         let mut getter = Getter::new(fs, progress);
         found.iter().for_each(|(attr, target)| getter.get(attr, target));
-        Ok(())
+        Ok(getter.copied())
     }
 
     /// What a source is, and where it goes.

@@ -6,11 +6,17 @@
 //! found by the line that fstab(5) has for the disk half:
 //!
 //! ```text
-//! /dev/sda1  /data  bimetal  ssd=/dev/nvme0n1p3,nofail  0  2
+//! /dev/sda1       /data   bimetal  ssd=/dev/nvme0n1p3,nofail   0  2
+//! /srv/nand.img   /flash  bimetal  nvram=/srv/nvram.img        0  2
 //! ```
+//!
+//! The source is a NAND where it holds a cmfs or an osd, or the line has an option that only these have ([`PARTS`]).
 
+use super::mount::SLOPPY;
+use crate::front::kinds::probe;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -60,6 +66,10 @@ const TAGS: [(&str, &str); 5] = [
     ("ID=", "/dev/disk/by-id"),
 ];
 
+/// Options of a line that name more of a volume than its source, beside `ssd=` and `log=`: flags of `bimetal mount` for one on NAND,
+/// and whether it is a path.
+pub(super) const PARTS: [(&str, bool); 3] = [("nvram", true), ("device", false), ("yaffs2", false)];
+
 /// What the command is to do when it was called as a helper.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Called {
@@ -89,9 +99,11 @@ pub(super) fn translate(args: &[OsString]) -> Option<Called> {
         return Some(Called::As(words(&format!("bimetal {verb} --help"))));
     }
     match called {
-        "mount.bimetal" | "mount.fuse.bimetal" => Some(mount(rest)),
+        "mount.bimetal" | "mount.fuse.bimetal" => Some(mount(rest, is_nand)),
         "umount.bimetal" | "umount.fuse.bimetal" => Some(umount(rest)),
-        "fsck.bimetal" | "fsck.fuse.bimetal" => Some(fsck(rest, ssd_in_fstab)),
+        "fsck.bimetal" | "fsck.fuse.bimetal" => {
+            Some(fsck(rest, |source| options_in_fstab("--source", source), is_nand))
+        }
         _ => None,
     }
 }
@@ -166,7 +178,7 @@ fn senseless(helper: &str, flag: &str, code: u8) -> Called {
     )
 }
 
-fn mount(args: &[OsString]) -> Called {
+fn mount(args: &[OsString], is_nand: impl Fn(&Path) -> bool) -> Called {
     let told = match Told::of(args, b"sfnvrwotN", &[]) {
         Ok(told) => told,
         Err(flag) => return senseless("mount.bimetal", &flag, 1),
@@ -174,26 +186,24 @@ fn mount(args: &[OsString]) -> Called {
     if told.has(b'f') {
         return Called::Idle;
     }
-    let is_sloppy = told.has(b's');
     let mut options = told.options;
     // The one that allows less counts.
-    for (flag, option) in [(b'w', "rw"), (b'r', "ro")] {
+    for (flag, option) in [(b's', SLOPPY), (b'w', "rw"), (b'r', "ro")] {
         options.extend(told.flags.contains(&flag).then(|| option.into()));
     }
     if let (Some(place), true) = (told.places.get(1), options.iter().any(|option| option == "remount")) {
         return Called::Remount(place.clone(), options);
     }
     let mut line = words("bimetal mount");
-    line.extend(is_sloppy.then(|| "--sloppy".into()));
-    if let Some(disk) = told.places.first() {
+    if let Some(source) = told.places.first() {
+        line.extend(source_of(source, &options, is_nand));
         // mount(8) knows by the source what is mounted already.
-        line.extend(["--disk".into(), device(disk), "-o".into(), joined("fsname=", disk)]);
+        line.extend(["-o".into(), joined("fsname=", source)]);
     }
     line.extend(told.places.into_iter().skip(1));
     for option in options {
-        let bytes = option.as_bytes();
-        match (bytes.strip_prefix(b"ssd="), bytes.strip_prefix(b"log=")) {
-            (Some(ssd), _) => line.extend(["--ssd".into(), device(unquoted(ssd))]),
+        match (part_of(&option), option.as_bytes().strip_prefix(b"log=")) {
+            (Some(part), _) => line.extend(part),
             (_, Some(log)) => line.extend(["--log".into(), unquoted(log).into()]),
             _ => line.extend(["-o".into(), option]),
         }
@@ -212,8 +222,12 @@ fn umount(args: &[OsString]) -> Called {
     Called::As(line)
 }
 
-/// `ssd_of` tells what a disk half's own line of fstab has as `ssd=`.
-fn fsck(args: &[OsString], ssd_of: impl Fn(&OsStr) -> Option<OsString>) -> Called {
+/// `options_of` tells what the line of a source in fstab has for options.
+fn fsck(
+    args: &[OsString],
+    options_of: impl Fn(&OsStr) -> Vec<OsString>,
+    is_nand: impl Fn(&Path) -> bool,
+) -> Called {
     // -C has the number of where fsck(8) wants to be told how far it is; -f is what is done anyway.
     let told = match Told::of(args, b"apnyfvVCt", &["--json", "--deep", "--yes", "--dry-run"]) {
         Ok(told) => told,
@@ -226,31 +240,54 @@ fn fsck(args: &[OsString], ssd_of: impl Fn(&OsStr) -> Option<OsString>) -> Calle
         line.push("--yes".into());
     }
     line.extend(told.long.iter().map(OsString::from));
-    for disk in &told.places {
-        line.extend(["--disk".into(), device(disk)]);
-        line.extend(ssd_of(disk).into_iter().flat_map(|ssd| ["--ssd".into(), device(&ssd)]));
+    for source in &told.places {
+        let options = options_of(source);
+        line.extend(source_of(source, &options, &is_nand));
+        line.extend(options.iter().filter_map(|option| part_of(option)).flatten());
     }
     Called::As(line)
 }
 
-/// findmnt(8) knows a device by all its names.
-fn ssd_in_fstab(disk: &OsStr) -> Option<OsString> {
+/// The flags for what is mounted or checked itself.
+fn source_of(source: &OsStr, options: &[OsString], is_nand: impl Fn(&Path) -> bool) -> [OsString; 2] {
+    let path = device(source);
+    let names_part = |option: &OsString| {
+        let name = option.as_bytes().split(|byte| *byte == b'=').next();
+        PARTS.iter().any(|(part, _)| Some(part.as_bytes()) == name)
+    };
+    let flag = if options.iter().any(names_part) || is_nand(Path::new(&path)) { "--nand" } else { "--disk" };
+    [flag.into(), path]
+}
+
+/// Whether a cmfs or an osd lies in a file, or it is raw flash (MTD, a character device).
+fn is_nand(path: &Path) -> bool {
+    let is_character = || path.metadata().is_ok_and(|found| found.file_type().is_char_device());
+    is_character() || probe::probe(path).is_ok_and(|found| found.is_some_and(|(_, part)| part.role == "nand"))
+}
+
+/// The flags that an option is which names a part of the volume.
+fn part_of(option: &OsStr) -> Option<Vec<OsString>> {
+    let bytes = option.as_bytes();
+    let equals = bytes.iter().position(|byte| *byte == b'=');
+    let (name, value) = equals.map_or((bytes, None), |at| (&bytes[..at], Some(unquoted(&bytes[at + 1..]))));
+    let name = std::str::from_utf8(name).ok()?;
+    let is_path = match PARTS.iter().find(|(part, _)| *part == name) {
+        Some((_, is_path)) => *is_path,
+        None if name == "ssd" => true,
+        None => return None,
+    };
+    // A flag that needs a value and has none is told of by that.
+    let value = value.map(|value| if is_path { device(value) } else { value.to_owned() });
+    Some([OsString::from(format!("--{name}"))].into_iter().chain(value).collect())
+}
+
+/// The options that a line of fstab has for this `--source` or `--target`: findmnt(8) knows a device by all its names.
+pub(super) fn options_in_fstab(by: &str, what: &OsStr) -> Vec<OsString> {
     let mut findmnt = Command::new("findmnt");
-    findmnt.args([
-        "--fstab",
-        "--noheadings",
-        "--types",
-        "bimetal,fuse.bimetal",
-        "--output",
-        "OPTIONS",
-        "--source",
-    ]);
-    let found = findmnt.arg(disk).stderr(Stdio::null()).output().ok()?.stdout;
-    let options = found.split(|byte| *byte == b'\n').next()?;
-    split(OsStr::from_bytes(options)).into_iter().find_map(|option| {
-        let ssd = option.as_bytes().strip_prefix(b"ssd=")?;
-        Some(unquoted(ssd).to_owned())
-    })
+    findmnt.args(["--fstab", "--noheadings", "--types", "bimetal,fuse.bimetal", "--output", "OPTIONS", by]);
+    let found =
+        findmnt.arg(what).stderr(Stdio::null()).output().map(|found| found.stdout).unwrap_or_default();
+    split(OsStr::from_bytes(found.split(|byte| *byte == b'\n').next().unwrap_or_default()))
 }
 
 /// The options of a list that are ours.
@@ -323,13 +360,21 @@ mod tests {
         );
         same(
             "mount.fuse.bimetal /dev/sda1 /data -s -o ssd=PARTUUID=12-3,lag=5s,64MiB,log=/var/log/b -t fuse.bimetal",
-            "bimetal mount --sloppy --disk /dev/sda1 -o fsname=/dev/sda1 /data --ssd /dev/disk/by-partuuid/12-3 -o lag=5s -o 64MiB \
-             --log /var/log/b",
+            "bimetal mount --disk /dev/sda1 -o fsname=/dev/sda1 /data --ssd /dev/disk/by-partuuid/12-3 -o lag=5s -o 64MiB \
+             --log /var/log/b -o sloppy",
         );
         assert_eq!(translate(&words("mount.bimetal /dev/sda1 /data -f -o rw")), Some(Called::Idle));
         assert_eq!(
             translate(&words("mount.bimetal /dev/sda1 /data -o rw,nofail,remount,ro")),
             Some(Called::Remount("/data".into(), words("rw remount ro")))
+        );
+        same(
+            "mount.bimetal /n.img /flash -o rw,nvram=\"/v,1\",device=slc-4k,nofail",
+            "bimetal mount --nand /n.img -o fsname=/n.img /flash -o rw --nvram /v,1 --device slc-4k",
+        );
+        same(
+            "mount.bimetal /n.img /flash -o yaffs2,scan",
+            "bimetal mount --nand /n.img -o fsname=/n.img /flash --yaffs2 -o scan",
         );
         assert_eq!(translate(&words("bimetal mount --disk d /mnt")), None);
         assert_eq!(translate(&words("bimetal mount --help")), None);
@@ -342,13 +387,20 @@ mod tests {
         same("fsck.bimetal --help", "bimetal fsck --help");
         same("/sbin/umount.fuse.bimetal /data -n -l", "bimetal umount --lazy /data");
         same("umount.bimetal /data -f -t fuse.bimetal", "bimetal umount /data");
-        let ssd_of = |disk: &OsStr| (disk == "/dev/sda1").then(|| "UUID=ab".into());
-        let line = |given: &str| match fsck(&words(given), ssd_of) {
+        let options_of = |source: &OsStr| match source.as_bytes() {
+            b"/dev/sda1" => words("lag=5s ssd=UUID=ab"),
+            b"/n" => words("nvram=LABEL=v device=slc-4k ro"),
+            _ => Vec::new(),
+        };
+        let line = |given: &str| match fsck(&words(given), options_of, |path| path == Path::new("/o")) {
             Called::As(line) => line,
             Called::Idle | Called::Remount(..) | Called::Senseless(..) => Vec::new(),
         };
         let both = "bimetal fsck --disk /dev/sda1 --ssd /dev/disk/by-uuid/ab";
         assert_eq!(line("-a -C7 /dev/sda1"), words(both));
+        let flash = "bimetal fsck --nand /n --nvram /dev/disk/by-label/v --device slc-4k";
+        assert_eq!(line("-a /n"), words(flash));
+        assert_eq!(line("-a /o"), words("bimetal fsck --nand /o"));
         assert_eq!(line("-n /dev/sdb"), words("bimetal fsck -n --disk /dev/sdb"));
         assert_eq!(line("-y /dev/sdb"), words("bimetal fsck --yes --disk /dev/sdb"));
     }

@@ -1,5 +1,6 @@
 //! `bimetal list`: what there is to choose from, printed from the tables the program itself uses.
 
+use super::screen::fit;
 use crate::Result;
 use crate::cache::registry::POLICIES;
 use crate::front::fuse::{DURABILITY, OPTIONS, RESIDENCY, SECTION, STATUS};
@@ -33,6 +34,9 @@ pub(super) struct List {
     /// Print JSON, one object a registry and line, with the options of every name
     #[arg(long)]
     json: bool,
+    /// Columns of the screen; without it those of the terminal
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(40..=1000))]
+    columns: Option<u16>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -79,6 +83,7 @@ impl Listed {
 
 impl List {
     pub fn run(&self) -> Result<ExitCode> {
+        let columns = self.columns.map_or_else(super::columns, usize::from);
         let all = Registry::value_variants().iter().filter(|one| self.what.is_none_or(|what| what == **one));
         for registry in all {
             let (title, listed) = table(*registry);
@@ -88,11 +93,11 @@ impl List {
                 continue;
             }
             if self.what.is_none() {
-                super::say(title)?;
+                super::say(fit(title, columns).trim_end())?;
             }
             let width = listed.iter().map(|one| one.name.len()).max().unwrap_or(0);
             for Listed { name, about, .. } in listed {
-                super::say(&format!("  {name:width$}  {about}"))?;
+                super::say(fit(&format!("  {name:width$}  {about}"), columns).trim_end())?;
             }
         }
         Ok(ExitCode::SUCCESS)

@@ -35,6 +35,9 @@ pub(super) struct Ls {
     /// With everything below
     #[arg(short = 'R', long)]
     recursive: bool,
+    /// Directories themselves, not what is in them
+    #[arg(short, long, conflicts_with = "recursive")]
+    directory: bool,
     /// As JSON, one object a line
     #[arg(long)]
     json: bool,
@@ -77,7 +80,7 @@ impl Ls {
         let failed = |why| at(path.display(), why);
         let path = path.as_bytes();
         let attr = resolve_bytes(fs, path).map_err(failed)?;
-        if attr.kind != Kind::Dir {
+        if attr.kind != Kind::Dir || self.directory {
             return self.line(fs, path, path, &attr, out);
         }
         let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
@@ -279,6 +282,7 @@ mod tests {
             volume,
             long: true,
             recursive: true,
+            directory: false,
             json: false,
             paths: Vec::new(),
             terminal: false,

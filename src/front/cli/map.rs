@@ -47,6 +47,7 @@ impl Map {
                 "'{dir}' is not seen from the root of {mountpoint}: write /{dir}"
             )));
         };
+        super::status::read(&self.mountpoint)?;
         let failed = |why: Errno| match why {
             Errno::NODATA | Errno::OPNOTSUPP => {
                 Error::invalid(format!("{mountpoint}{dir}: this file system has no sections"))

@@ -2,8 +2,8 @@
 
 use super::progress::Progress;
 use crate::Result;
-use crate::front::kinds::{KINDS, Make};
-use clap::{ArgMatches, Command, FromArgMatches, Subcommand, error::ErrorKind};
+use crate::front::kinds::{KINDS, Made, Make};
+use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches, Subcommand, error::ErrorKind};
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
@@ -12,9 +12,9 @@ Example:
   bimetal mkfs nfhybrid --ssd ssd.img --disk disk.img
 `bimetal mkfs TYPE --help` shows what each type is told, with examples.";
 
-/// A new file system, of the kind that was named.
+/// A new file system, of the kind that was named; whether it is told of in JSON.
 #[derive(Debug)]
-pub(super) struct Mkfs(Box<dyn Make>);
+pub(super) struct Mkfs(Box<dyn Make>, bool);
 
 impl FromArgMatches for Mkfs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Mkfs, clap::Error> {
@@ -22,7 +22,7 @@ impl FromArgMatches for Mkfs {
         let (name, matches) = matches.subcommand().ok_or_else(missing)?;
         let kind = KINDS.find(name).map_err(|_| missing())?;
         let mkfs = kind.mkfs.as_ref().ok_or_else(missing)?;
-        Ok(Mkfs((mkfs.parse)(matches)?))
+        Ok(Mkfs((mkfs.parse)(matches)?, matches.get_flag("json")))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -35,7 +35,11 @@ impl Subcommand for Mkfs {
     fn augment_subcommands(command: Command) -> Command {
         let own = KINDS.iter().filter_map(|kind| {
             let mkfs = kind.mkfs.as_ref()?;
-            Some((mkfs.command)(Command::new(kind.name)))
+            let json = Arg::new("json")
+                .long("json")
+                .action(ArgAction::SetTrue)
+                .help("What was made, as one JSON object");
+            Some((mkfs.command)(Command::new(kind.name)).arg(json))
         });
         command
             .about("Make a file system")
@@ -59,7 +63,12 @@ impl Mkfs {
         let progress = Progress::spinner("making the file system");
         let made = self.0.make();
         progress.done();
-        super::say(&made?)?;
+        tell(&made?, self.1)?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Says what was made.
+pub(super) fn tell(made: &Made, json: bool) -> Result<()> {
+    super::say(&if json { super::as_line(&made.told) } else { made.text.clone() })
 }

@@ -41,7 +41,8 @@ use crate::Result;
 use crate::error::{acts, shown};
 use crate::front::signals::{self, Ending};
 use crate::front::{limits, messages, replay, reproduce};
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
+use console::Term;
 use helper::Called;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -60,7 +61,9 @@ Environment:
                                 whole: no variable adds to it. -t leaves those of its kind,
                                 --without-ssd and -o without-ssd all but BIMETAL_SSD.
   BIMETAL_LOG                   what to report: error, warn (default), info, debug, trace; to the
-                                log of a server in the background info, where nothing else is said";
+                                log of a server in the background info, where nothing else is said
+Ends with 0 when what was asked for was done, with 1 when it was not, and with 2 where the command line makes no sense; fsck, record
+and the helpers of mount(8) have codes of their own, as their help says.";
 
 /// One file system over a small SSD and a large disk.
 #[derive(Debug, Parser)]
@@ -125,7 +128,11 @@ pub fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    let mut command = named::command_for(Cli::command(), &args);
+    // What clap's own verb has no flag for.
+    let asks_of_help = args.get(1).is_some_and(|verb| verb == "help")
+        && args.get(2).is_some_and(|flag| flag == "--help" || flag == "-h");
+    let args = if asks_of_help { [&args[..2], &["help".into()]].concat() } else { args };
+    let mut command = named::command_for(for_people(Cli::command()), &args);
     let parsed = command.try_get_matches_from_mut(&args).and_then(|matches| {
         named::check(&mut command, &matches)?;
         Ok((Cli::from_arg_matches(&matches)?, named::is_json(&matches)))
@@ -147,7 +154,11 @@ pub fn main() -> ExitCode {
             let code = if is_fsck { Some(fsck::SENSELESS) } else { senseless };
             return ExitCode::from(code.unwrap_or(2));
         }
-        Err(why) => why.exit(),
+        // Help, and the version.
+        Err(why) => {
+            let shown = said(why.print().and_then(|()| io::stdout().flush()));
+            return ended(shown.map(|()| ExitCode::SUCCESS), failed);
+        }
     };
     messages::begin();
     let done = limits::heed().and_then(|()| run(cli.verb));
@@ -156,6 +167,38 @@ pub fn main() -> ExitCode {
         let _ = say(&as_line(&json!({ "error": why.to_string() })));
     }
     ended(done, failed)
+}
+
+/// The command as it is read from a line: a value may be a number below 0, which is then refused as a value, and what help ends
+/// with is wrapped once, to the terminal.
+fn for_people(command: Command) -> Command {
+    let after = command.get_after_help().map(|text| unwrapped(&text.to_string()));
+    let command = match after {
+        Some(text) => command.after_help(text),
+        None => command,
+    };
+    let takes_values = |arg: &Arg| arg.get_action().takes_values();
+    let command = command.mut_args(|arg| match takes_values(&arg) {
+        true => arg.allow_negative_numbers(true),
+        false => arg,
+    });
+    command.mut_subcommands(for_people)
+}
+
+/// A text whose paragraphs are a line each; what is indented, and a heading, stays as it is.
+fn unwrapped(text: &str) -> String {
+    let mut joined = String::new();
+    let mut before = "";
+    for line in text.lines() {
+        let stands = |line: &str| line.is_empty() || line.starts_with(' ') || line.ends_with(':');
+        let goes_on = !stands(before) && !before.ends_with('.') && !line.is_empty() && !line.starts_with(' ');
+        if !joined.is_empty() {
+            joined.push(if goes_on { ' ' } else { '\n' });
+        }
+        joined.push_str(line);
+        before = line;
+    }
+    joined
 }
 
 /// The exit code of what was done, this one if it failed; why is told.
@@ -263,6 +306,12 @@ fn complain(what: &dyn std::fmt::Display) {
     let _ = writeln!(io::stderr(), "bimetal: {}", messages::tame(&what.to_string()));
 }
 
+/// How long a line may be; what is no terminal takes any.
+fn columns() -> usize {
+    let term = Term::stdout();
+    if term.is_term() { term.size().1.into() } else { usize::MAX }
+}
+
 /// A path for a report, with nothing in it that a terminal would act on.
 fn place(path: &Path) -> String {
     shown(path.as_os_str().as_bytes())
@@ -341,8 +390,21 @@ mod tests {
     }
 
     #[test]
+    fn what_help_ends_with_is_wrapped_once() {
+        let text = "Examples:\n  bimetal x   one\n  bimetal y   two\nEnds with 0 when it is done; with 1 when\nit is not. See also.\nSecond.";
+        let meant = "Examples:\n  bimetal x   one\n  bimetal y   two\nEnds with 0 when it is done; with 1 when it is not. See also.\nSecond.";
+        assert_eq!(unwrapped(text), meant);
+        // At whatever width, no line is broken that is followed by one which began in the text.
+        let mut command = for_people(Cli::command()).term_width(60);
+        let umount = command.find_subcommand_mut("umount").unwrap().clone().term_width(60);
+        let help = umount.clone().render_help().to_string();
+        let end: Vec<&str> = help.lines().skip_while(|line| !line.starts_with("Ends with")).collect();
+        assert!(end.len() > 3 && end[..end.len() - 1].iter().all(|line| line.len() > 40), "{end:#?}");
+    }
+
+    #[test]
     fn the_command_line_is_consistent_and_every_verb_shows_an_example() {
-        let mut command = Cli::command();
+        let mut command = for_people(Cli::command());
         command.clone().debug_assert();
         for verb in command.get_subcommands_mut() {
             let name = verb.get_name().to_string();

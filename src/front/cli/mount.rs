@@ -7,6 +7,7 @@ use crate::front::memory::preallocate;
 use crate::front::signals;
 use crate::front::stack::args::StackArgs;
 use crate::fs::FileSystem;
+use crate::options::nearest;
 use crate::{Error, Result};
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -43,9 +44,6 @@ pub(super) struct MountVerb {
     /// the journal)
     #[arg(long, value_name = "FILE", conflicts_with = "foreground")]
     log: Option<PathBuf>,
-    /// Pass over mount options that there are not, as mount(8) -s
-    #[arg(long, hide = true)]
-    sloppy: bool,
     /// The directory to mount on
     mountpoint: PathBuf,
 }
@@ -59,6 +57,84 @@ const NOT_KEPT: [(&str, &str); 2] = [
     ("dirsync", "changes of directories are not written through here; an fsync of the directory does it"),
 ];
 
+/// The mount option that passes over those that there are not: what `mount -s` becomes.
+pub(super) const SLOPPY: &str = "sloppy";
+
+/// Options of ext4's, which a line of fstab has from before the disk half was one (mount(8), ext4(5)).
+const OF_EXT4: [&str; 50] = [
+    "abort",
+    "acl",
+    "auto_da_alloc",
+    "barrier",
+    "block_validity",
+    "bsddf",
+    "bsdgroups",
+    "commit",
+    "data",
+    "data_err",
+    "dax",
+    "debug",
+    "delalloc",
+    "dioread_lock",
+    "dioread_nolock",
+    "discard",
+    "errors",
+    "grpid",
+    "grpjquota",
+    "i_version",
+    "init_itable",
+    "inode_readahead_blks",
+    "inlinecrypt",
+    "journal_async_commit",
+    "journal_checksum",
+    "journal_dev",
+    "journal_ioprio",
+    "journal_path",
+    "max_batch_time",
+    "max_dir_size_kb",
+    "mb_optimize_scan",
+    "min_batch_time",
+    "minixdf",
+    "noload",
+    "nombcache",
+    "nouid32",
+    "oldalloc",
+    "norecovery",
+    "orlov",
+    "prjquota",
+    "quota",
+    "resgid",
+    "resuid",
+    "sb",
+    "stripe",
+    "sysvgroups",
+    "user_xattr",
+    "usrjquota",
+    "usrquota",
+    "grpquota",
+];
+
+/// The refusal of a mount option that is none of those there are.
+pub(super) fn strange<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Error {
+    let positive = name.strip_prefix("no").unwrap_or(name);
+    if OF_EXT4.iter().any(|option| *option == name || *option == positive) {
+        return Error::invalid(format!(
+            "mount option {name}: it is an option of ext4's, which says nothing here, though the disk half is one; leave it out"
+        ));
+    }
+    Error::invalid(match nearest(name, known.clone()) {
+        Some(near) => {
+            format!(
+                "mount option {name}: there is none; did you mean {near}? `bimetal list mount-option` shows all"
+            )
+        }
+        None => {
+            let known = known.collect::<Vec<_>>().join(", ");
+            format!("mount option {name}: there is none; there are {known}")
+        }
+    })
+}
+
 impl MountVerb {
     pub fn run(mut self) -> Result<ExitCode> {
         if let Some(stack) = self.stack.one()? {
@@ -69,7 +145,7 @@ impl MountVerb {
         check_place(&self.mountpoint)?;
         let (front, own) = self.sort_options()?;
         if self.foreground {
-            self.start(&front, &own)?.wait()?;
+            self.start(&front, &own).map_err(|why| self.volume.misnamed(why))?.wait()?;
             return Ok(ExitCode::SUCCESS);
         }
         match daemon::split()? {
@@ -98,17 +174,17 @@ impl MountVerb {
         let kind = self.volume.kind()?;
         let options = kind.options;
         let mut own = Vec::new();
-        for option in &joined_lists(&self.options) {
+        let given = joined_lists(&self.options);
+        let is_sloppy = given.iter().any(|option| option == SLOPPY);
+        for option in given.iter().filter(|option| *option != SLOPPY) {
             let name = option.split_once('=').map_or(option.as_str(), |(name, _)| name);
             let is_front = front.apply(option)?;
             let is_own = options.iter().any(|spec| spec.name == name);
             if let Some((_, why)) = NOT_KEPT.iter().find(|(not_kept, _)| *not_kept == name) {
                 return Err(Error::invalid(format!("mount option {name}: {why}; leave it out")));
             }
-            if !is_front && !is_own && !self.sloppy {
-                let known = OPTIONS.iter().chain(options).map(|spec| spec.name);
-                let known = known.collect::<Vec<_>>().join(", ");
-                return Err(Error::invalid(format!("mount option {name}: there is none; there are {known}")));
+            if !is_front && !is_own && !is_sloppy {
+                return Err(strange(name, OPTIONS.iter().chain(options).map(|spec| spec.name)));
             }
             if is_own {
                 own.push(option.clone());
@@ -126,7 +202,8 @@ impl MountVerb {
             Ok(mount) => Ok((mount, messages)),
             Err(why) => {
                 messages.take_back();
-                Err(why)
+                // Its place was given back by then.
+                Err(self.volume.misnamed(why))
             }
         }
     }

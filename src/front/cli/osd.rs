@@ -1,10 +1,11 @@
 //! `bimetal osd`: objects of a store in an image, by their numbers.
 
 use super::progress::Progress;
+use crate::front::kinds::probe::{Given, misnamed};
 use crate::front::objects::{Setup, measure};
 use crate::front::trace::objects::{Made, ObjectTrace};
 use crate::fs::osd::{Cleaning, Content, ObjectId, Stat, Store};
-use crate::fs::osdfs::{is_a_file, volume};
+use crate::fs::osdfs::{has_root, is_a_file, volume};
 use crate::media::guard;
 use crate::media::nand::NandProfile;
 use crate::media::profile;
@@ -21,12 +22,12 @@ use std::time::Duration;
 const EXAMPLES: &str = "\
 Examples:
   A store, an object from a stream, and back:
-    bimetal mkfs osd --nand nand.img --size 256MiB
+    bimetal mkfs osd --bare --nand nand.img --size 256MiB
     tar c ~/photos | bimetal osd put --nand nand.img -     (prints the object's number)
-    bimetal osd get --nand nand.img 3 | tar t
+    bimetal osd get --nand nand.img 1 | tar t
   What is there:
     bimetal osd ls -l --nand nand.img
-    bimetal osd stat --nand nand.img 3
+    bimetal osd stat --nand nand.img 1
   How much cleaning a trace costs, by placement:
     strace -f -y -ttt -s 0 -o make.strace make
     bimetal osd replay make.strace --placement combined,lifetime";
@@ -91,6 +92,12 @@ enum Verb {
         /// lifetime puts them with what outlived a cleaning
         #[arg(long, default_value_t = 0)]
         hint: u8,
+        /// Also a new object beside the files of a file system on the store; it has no name there, and `fsck` takes it for lost
+        #[arg(long)]
+        force: bool,
+        /// The number as JSON
+        #[arg(long)]
+        json: bool,
         /// What to write; `-` is standard input
         file: PathBuf,
     },
@@ -133,6 +140,9 @@ enum Verb {
     Rm {
         #[command(flatten)]
         image: Image,
+        /// Which were removed, as JSON
+        #[arg(long)]
+        json: bool,
         /// Their numbers
         #[arg(required = true)]
         ids: Vec<u64>,
@@ -175,28 +185,48 @@ const CHUNK: usize = 1 << 20;
 
 impl Image {
     fn open(&self, writable: bool) -> Result<Store> {
-        let mut store = volume::open(&self.nand, &self.device, writable)?;
+        let given = Given { role: "nand", of: &["osd"], path: &self.nand };
+        let store = volume::open(&self.nand, &self.device, writable);
+        let mut store = store.map_err(|why| misnamed(why, &[given]))?;
         store.arrive(runtime::Live::wall_clock().into());
         Ok(store)
+    }
+
+    /// The refusal of a new object that would have no name.
+    fn has_a_file_system(&self) -> Error {
+        let nand = self.nand.display();
+        Error::invalid(format!(
+            "{nand}: there is a file system on this store, in which a new object would have no name: bimetal put --nand {nand} makes a \
+             file; a store of objects alone is made with mkfs osd --bare; osd put --force makes the object all the same"
+        ))
     }
 }
 
 impl Osd {
     pub fn run(&self) -> Result<ExitCode> {
         match &self.verb {
-            Verb::Put { image, id, append, hint, file } => {
+            Verb::Put { image, id, append, hint, force, json, file } => {
                 let mut store = image.open(true)?;
+                if !force && !id.map_or(Ok(false), |id| store.exists(ObjectId(id)))? && has_root(&mut store) {
+                    return Err(image.has_a_file_system());
+                }
                 let progress = Progress::spinner("writing the object");
                 let put = put(&mut store, id.map(ObjectId), *append, *hint, file);
                 let closed = store.close();
                 progress.done();
-                super::say(&put?.to_string())?;
+                let id = put?;
+                super::say(&if *json { json!({ "id": id.0 }).to_string() } else { id.to_string() })?;
                 closed?;
             }
             Verb::Get { image, id, output } => get(&mut image.open(false)?, *id, output.as_deref())?,
             Verb::Ls { image, long, json } => list(&mut image.open(false)?, *long, *json)?,
             Verb::Stat { image, id, json } => stat(&mut image.open(false)?, *id, *json)?,
-            Verb::Rm { image, ids, force } => remove(image.open(true)?, ids, *force)?,
+            Verb::Rm { image, ids, json, force } => {
+                remove(image.open(true)?, ids, *force)?;
+                if *json {
+                    super::say(&json!({ "removed": ids }).to_string())?;
+                }
+            }
             Verb::Replay(replay) => replay.run()?,
         }
         Ok(ExitCode::SUCCESS)
@@ -358,13 +388,15 @@ fn stat(store: &mut Store, id: Option<u64>, json: bool) -> Result<()> {
     let status = match id.map(ObjectId) {
         Some(id) => {
             let mut status = as_json(id, &store.stat(id).map_err(|why| named(id, why))?);
-            let mut attributes = serde_json::Map::new();
+            let mut attributes = json!({});
             for name in store.list_attributes(id)? {
-                let value = store.get_attribute(id, &name)?;
-                let text = String::from_utf8_lossy(&value).into_owned();
-                attributes.insert(String::from_utf8_lossy(&name).into_owned(), text.into());
+                super::set_name(
+                    &mut attributes,
+                    &String::from_utf8_lossy(&name),
+                    &store.get_attribute(id, &name)?,
+                );
             }
-            status["attributes"] = attributes.into();
+            status["attributes"] = attributes;
             status
         }
         None => json!({ "placement": store.placement(), "space": store.capacity() }),

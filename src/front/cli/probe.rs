@@ -51,8 +51,12 @@ impl Probe {
 
     fn words(&self, kind: &Kind, part: &Part) -> String {
         let name = self.device.display().to_string();
-        let mut lines =
-            vec![format!("{}: {} of {}", crate::error::shown(name.as_bytes()), called(part.role), kind.name)];
+        let mut lines = vec![format!(
+            "{}: {} of {}",
+            crate::error::shown(name.as_bytes()),
+            Part::called(part.role),
+            kind.name
+        )];
         let mut line = |name: &str, text: String| lines.push(format!("  {name:<8}{text}"));
         if let Some(volume) = part.volume {
             line("volume", volume.to_string());
@@ -81,17 +85,6 @@ impl Probe {
         let mut all = json!({ "type": kind });
         super::set_name(&mut all, "device", self.device.as_os_str().as_bytes());
         all
-    }
-}
-
-/// How a part is called in words.
-fn called(role: &str) -> &str {
-    match role {
-        "ssd" => "the SSD half",
-        "disk" => "the disk half",
-        "nand" => "the NAND",
-        "nvram" => "the NVRAM",
-        other => other,
     }
 }
 

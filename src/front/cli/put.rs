@@ -51,9 +51,10 @@ pub(super) struct Put {
 impl Put {
     pub fn run(&self) -> Result<ExitCode> {
         let ending = Ending::watched()?;
-        let prepared = volume::prepare(&self.volume, Access::Write, &[])?;
-        self.check(&*prepared.look()?)?;
-        let (fs, _) = prepared.begin()?;
+        let misnamed = |why| self.volume.misnamed(why);
+        let prepared = volume::prepare(&self.volume, Access::Write, &[]).map_err(misnamed)?;
+        self.check(&*prepared.look().map_err(misnamed)?)?;
+        let (fs, _) = prepared.begin().map_err(misnamed)?;
         let mut progress = Progress::copying(&ending);
         let done = self.copy(&*fs, &ending, &mut progress);
         let shut = fs.shutdown();

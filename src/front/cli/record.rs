@@ -53,6 +53,7 @@ pub(super) struct Record {
 
 impl Record {
     pub fn run(&self) -> Result<ExitCode> {
+        super::status::read(&self.mountpoint)?;
         if self.stop {
             set(&self.mountpoint, b"")?;
             return Ok(ExitCode::SUCCESS);

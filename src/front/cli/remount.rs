@@ -3,7 +3,10 @@
 //! The kernel tells no FUSE server of a remount. So `ro`, `rw` and what may be run or trusted can be changed, not what the server
 //! works by (`lag`, `durability`, access times, …).
 
-use super::status;
+use super::mount::{SLOPPY, strange};
+use super::{helper, status};
+use crate::front::fuse::{OPTIONS, OptionSpec};
+use crate::front::kinds::mountable;
 use crate::front::mounts;
 use crate::{Error, Result};
 use rustix::fs::StatVfsMountFlags;
@@ -38,26 +41,39 @@ const KEPT: [(StatVfsMountFlags, MountFlags); 7] = [
 /// Options that say what is mounted, as fstab(5) has them, and not how.
 const NAMES: [&str; 4] = ["remount", "ssd", "log", "fsname"];
 
-/// Changes a mount as far as that is possible.
+/// Changes a mount as far as that is possible; what stays, beside something that changed or was `written` in fstab, is told.
 ///
 /// # Errors
-/// Nothing of ours is mounted there; it is to become writable and its server never writes; what the kernel says.
+/// Nothing of ours is mounted there; there is no such option; nothing would change; it is to become writable and its server never
+/// writes; what the kernel says.
 pub(super) fn remount(place: &Path, options: &[OsString]) -> Result<ExitCode> {
+    remount_beside(place, options, &helper::options_in_fstab("--target", place.as_os_str()))
+}
+
+fn remount_beside(place: &Path, options: &[OsString], written: &[OsString]) -> Result<ExitCode> {
     let name = place.display();
     let status = status::read(place)?;
     let failed = |why: rustix::io::Errno| Error::io(format!("{name}: remount"), why.into());
     let now = rustix::fs::statvfs(place).map_err(failed)?.f_flag;
     let kept = KEPT.iter().filter(|(shown, _)| now.contains(*shown));
-    let mut flags = kept.fold(MountFlags::empty(), |all, (_, flag)| all | *flag);
+    let before = kept.fold(MountFlags::empty(), |all, (_, flag)| all | *flag);
+    let mut flags = before;
     // mount(8) passes on what it finds of the mount, beside what it was told.
     let shown = place.canonicalize().map_or(Vec::new(), |place| mounts::options_at(&place));
-    let mut stay: Vec<String> = Vec::new();
-    for option in options.iter().map(|option| option.to_string_lossy()) {
+    let (mut stay, mut is_asked): (Vec<String>, bool) = (Vec::new(), false);
+    let is_sloppy = options.iter().any(|option| option == SLOPPY);
+    for given in options.iter().filter(|option| *option != SLOPPY) {
+        let option = given.to_string_lossy();
         let word = option.split('=').next().unwrap_or_default();
         match CHANGES.iter().find(|(change, ..)| *change == option) {
             Some((_, flag, set)) => flags.set(*flag, *set),
             None if NAMES.contains(&word) || shown.iter().any(|shown| *shown == option) => {}
-            None => stay.push(option.into_owned()),
+            None if is_known(word) => {
+                is_asked |= !written.contains(given);
+                stay.push(option.into_owned());
+            }
+            None if is_sloppy => {}
+            None => return Err(strange(word, all().map(|spec| spec.name))),
         }
     }
     if !flags.contains(MountFlags::RDONLY) && status["front"]["options"]["read_only"] == true {
@@ -65,9 +81,25 @@ pub(super) fn remount(place: &Path, options: &[OsString]) -> Result<ExitCode> {
             "{name}: it was mounted read-only, and its server writes nothing; unmount it, and mount it without ro"
         )));
     }
+    let stays = format!("only a new mount changes these, which stay as they are: {}", stay.join(", "));
+    if flags == before && is_asked {
+        return Err(Error::invalid(format!("{name}: nothing was changed; {stays}")));
+    }
     mount_remount(place, flags, c"").map_err(failed)?;
     if !stay.is_empty() {
-        tracing::warn!("{name}: only a new mount changes these, which stay as they are: {}", stay.join(", "));
+        super::complain(&format!("{name}: {stays}"));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// All mount options that there are, of any kind of file system.
+fn all() -> impl Iterator<Item = &'static OptionSpec> + Clone {
+    OPTIONS.iter().chain(mountable().flat_map(|kind| kind.options))
+}
+
+/// Whether there is such a mount option, a size or time behind the comma of one, or one of fstab's for a volume on NAND.
+fn is_known(word: &str) -> bool {
+    all().any(|spec| spec.name == word)
+        || helper::PARTS.iter().any(|(name, _)| *name == word)
+        || word.starts_with(|first: char| first.is_ascii_digit())
 }

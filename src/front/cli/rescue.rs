@@ -1,6 +1,7 @@
 //! `bimetal rescue`: files off an SSD half whose disk half is lost.
 
 use super::progress::Progress;
+use crate::front::kinds::probe::{Given, misnamed};
 use crate::front::signals::{self, Ending};
 use crate::fs::nfhybrid::rescue::{Rescued, rescue};
 use crate::units::show_size;
@@ -51,7 +52,8 @@ impl Rescue {
         };
         let rescued = rescue(&self.ssd, &self.target, &told, &|| ending.asked().is_some());
         progress.done();
-        let rescued = rescued?;
+        let given = Given { role: "ssd", of: &["nfhybrid"], path: &self.ssd };
+        let rescued = rescued.map_err(|why| misnamed(why, &[given]))?;
         let told = self.tell(&rescued);
         if let Some(signal) = ending.asked().filter(|_| rescued.ended) {
             super::complain(&Error::invalid(format!(

@@ -3,13 +3,13 @@
 use super::screen::{Space, fit, screen};
 use crate::error::shown;
 pub(super) use crate::front::fuse::dead;
+use crate::front::kinds::probe::{Given, misnamed};
 use crate::front::{fuse, mounts, processes};
 use crate::fs::FileSystem;
 use crate::fs::cmfs::volume::Volume;
 use crate::units::show_size;
 use crate::{Error, Result};
 use clap::Args;
-use console::Term;
 use serde_json::Value;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -123,15 +123,16 @@ impl Status {
 
     /// How long a line may be; what is no terminal takes any.
     fn columns(&self) -> usize {
-        let term = Term::stdout();
-        self.columns.or_else(|| term.is_term().then(|| term.size().1)).map_or(usize::MAX, usize::from)
+        self.columns.map_or_else(super::columns, usize::from)
     }
 
     /// How images would be mounted, and what is on them.
     fn of_images(&self, nand: &Path) -> Result<Value> {
         let nvram = self.nvram.as_deref();
         let (scan, checkpoint, plain) = (false, None, self.yaffs2);
-        let fs = Volume { nand, nvram, device: &self.device, scan, checkpoint, plain }.mount(false)?;
+        let given = Given { role: "nand", of: &["cmfs"], path: nand };
+        let fs = Volume { nand, nvram, device: &self.device, scan, checkpoint, plain }.mount(false);
+        let fs = fs.map_err(|why| misnamed(why, &[given]))?;
         let text = fs.control_get(fs.root(), "bimetal.status")?;
         serde_json::from_slice(&text).map_err(|why| Error::corrupt("the status", why, nand.display()))
     }

@@ -41,7 +41,7 @@ pub(super) struct Top {
     #[arg(long)]
     json: bool,
     /// Time between two samples: 1s, 500ms, 1m; at least 10ms
-    #[arg(long, value_name = "TIME", default_value = "1s")]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = pause)]
     every: humantime::Duration,
     /// Columns of the screen; without it those of the terminal
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(40..=1000))]
@@ -51,12 +51,18 @@ pub(super) struct Top {
     mountpoints: Vec<PathBuf>,
 }
 
+/// The time between two samples.
+fn pause(text: &str) -> std::result::Result<humantime::Duration, String> {
+    let pause: humantime::Duration = text.parse().map_err(|why| format!("{why}; write for example 5s"))?;
+    match *pause < Duration::from_millis(10) {
+        true => Err("too short; it takes at least 10ms".into()),
+        false => Ok(pause),
+    }
+}
+
 impl Top {
     pub fn run(&self) -> Result<ExitCode> {
         let every = Duration::from(self.every);
-        if every < Duration::from_millis(10) {
-            return Err(Error::invalid(format!("--every {}: too short; it takes at least 10ms", self.every)));
-        }
         let mut before = self.look().into_iter().collect::<Result<Vec<Look>>>()?;
         let term = Term::stdout();
         if !self.once && !self.json && term.is_term() {

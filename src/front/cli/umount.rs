@@ -12,13 +12,14 @@ use crate::units::show_size;
 use crate::{Error, Result};
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Gid, Pid, PidfdFlags, Uid, getuid, pidfd_open};
 use rustix::thread::{set_thread_res_gid, set_thread_res_uid};
 use rustix::time::Timespec;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::io::{self, IsTerminal};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -43,9 +44,12 @@ pub(super) struct Umount {
     /// Do not refuse when the mount is in use: take it from the tree of names, and wait for its users
     #[arg(short, long)]
     lazy: bool,
-    /// Do not wait for the server
+    /// Do not wait for the server, nor ask it anything: also where it does not answer
     #[arg(long)]
     no_wait: bool,
+    /// How it went, as one JSON object
+    #[arg(long)]
+    json: bool,
     /// The directory that is mounted on
     mountpoint: PathBuf,
 }
@@ -62,7 +66,8 @@ impl Umount {
             )));
         }
         let is_volume = mounted.kind == OURS[0];
-        let mut dead = status::waiting_for(&place, || is_dead(&place));
+        // Who does not wait asks nothing: a server that does not answer would be waited for.
+        let mut dead = !self.no_wait && status::waiting_for(&place, || is_dead(&place));
         let Asked { server, farewell } = match self.no_wait || dead {
             true => Asked::default(),
             // It may die, or be found dead, just now.
@@ -96,7 +101,10 @@ impl Umount {
             let how = if mounted.read_only { read_only } else { "its server was dead already" };
             return Err(died(&place, how));
         }
-        farewell.map_or(Ok(()), |farewell| heed(&place, &farewell))?;
+        let written = farewell.map(|farewell| heed(&place, &farewell)).transpose()?.map(|()| true);
+        if self.json {
+            super::say(&super::as_line(&json!({ "unmounted": true, "written": written })))?;
+        }
         Ok(ExitCode::SUCCESS)
     }
 
@@ -336,19 +344,12 @@ fn is_dead(place: &Path) -> bool {
     rustix::fs::statvfs(place).err() == Some(Errno::NOTCONN)
 }
 
-/// The absolute path of a mount point, without links. One whose server is dead cannot be looked at itself.
+/// The absolute path of a mount point, without links, as the kernel tells it: its server is not asked.
 fn whole(place: &Path) -> Result<PathBuf> {
-    let failed = |why| Error::io(place.display(), why);
-    match place.canonicalize() {
-        Err(why) if why.kind() != io::ErrorKind::NotFound => {
-            let path = std::path::absolute(place).map_err(failed)?;
-            let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-                return Err(failed(why));
-            };
-            Ok(parent.canonicalize().map_err(failed)?.join(name))
-        }
-        path => path.map_err(failed),
-    }
+    let failed = |why: io::Error| Error::io(place.display(), why);
+    let open = rustix::fs::open(place, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    let open = open.map_err(|why| failed(why.into()))?;
+    std::fs::read_link(format!("/proc/self/fd/{}", open.as_raw_fd())).map_err(failed)
 }
 
 /// What is mounted on `place`; an error if that is not ours to take away.

@@ -26,7 +26,7 @@ const SET_ID: u16 = 0o6000;
 
 /// Copies trees to the host. Names of one inode stay names of one, also where different calls meet them.
 ///
-/// A directory that is there already is filled up; a file that is there is replaced once the new one is whole, unless
+/// A directory that is there already is filled up, and keeps what is its own: owner, mode, lists, times; a file that is there is replaced once the new one is whole, unless
 /// [`guard::replaced`] refuses that, or it is itself a copy of this run; a link or device is replaced by its like only. Owners are
 /// kept when root does it, and set-ID bits only with their owner. What cannot be copied is told to the watch and counted, and nothing
 /// is made of it: no part of a file whose contents cannot all be read. What can
@@ -48,6 +48,8 @@ struct Dir {
     path: PathBuf,
     /// The reference to its inode is to be given back.
     is_held: bool,
+    /// It was made here, and not there before.
+    is_new: bool,
     /// Why not all of its names are known.
     unread: Option<Error>,
 }
@@ -65,10 +67,11 @@ pub fn get(fs: &dyn FileSystem, attr: &Attr, target: &Path, watch: &mut dyn Watc
     getter.copied()
 }
 
-/// Makes a directory, unless it is there.
-fn make_dir(target: &Path) -> Result<()> {
+/// Makes a directory, unless it is there; whether it did.
+fn make_dir(target: &Path) -> Result<bool> {
     match rustix::fs::mkdir(target, Mode::RWXU) {
-        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Ok(()) => Ok(true),
+        Err(Errno::EXIST) => Ok(false),
         Err(why) => Err(Error::io("making the directory", why.into())),
     }
 }
@@ -134,8 +137,8 @@ impl<'a> Getter<'a> {
             self.watch.next(&path);
             let done = match attr.kind {
                 Kind::Dir => match self.enter(&attr, &path, way) {
-                    Ok((names, unread)) => {
-                        return way.enter(attr.ino, Dir { attr, path, is_held, unread }, names);
+                    Ok((names, unread, is_new)) => {
+                        return way.enter(attr.ino, Dir { attr, path, is_held, is_new, unread }, names);
                     }
                     Err(why) => Err(why),
                 },
@@ -166,13 +169,13 @@ impl<'a> Getter<'a> {
         }
     }
 
-    /// Makes a directory, unless it is there; the names that come into it, and why not all of them are known.
+    /// Makes a directory, unless it is there; the names that come into it, why not all of them are known, and whether it is new.
     fn enter(
         &mut self,
         attr: &Attr,
         target: &Path,
         way: &Way<Ino, Dir>,
-    ) -> Result<(Vec<Vec<u8>>, Option<Error>)> {
+    ) -> Result<(Vec<Vec<u8>>, Option<Error>, bool)> {
         if way.is_on(attr.ino) {
             return Err(Error::corrupt("a directory", "it is in itself", attr.ino));
         }
@@ -198,13 +201,13 @@ impl<'a> Getter<'a> {
             Err(why) if names.is_empty() => return Err(why),
             read => read.err(),
         };
-        make_dir(target)?;
-        Ok((names, unread))
+        let is_new = make_dir(target)?;
+        Ok((names, unread, is_new))
     }
 
-    /// A directory has everything that comes into it, and gets what belongs to itself.
+    /// A directory has everything that comes into it, and gets what belongs to itself, if it was made here.
     fn leave(&mut self, dir: Dir) {
-        let dressed = self.dress(&dir.attr, On::Path(&dir.path));
+        let dressed = if dir.is_new { self.dress(&dir.attr, On::Path(&dir.path)) } else { Ok(()) };
         self.count(&dir.path, dir.unread.map_or(Ok(dressed), Err));
         if dir.is_held {
             self.fs.forget(dir.attr.ino, 1);

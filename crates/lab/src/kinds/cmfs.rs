@@ -3,7 +3,7 @@
 use super::options::{memory_max, no_option};
 use super::probe::{Part, is_file};
 use super::volume::{Access, CheckOptions, CheckReport, PART, Prepared, Problem, VolumeArgs};
-use super::{Kind, LiesOn, Make, Mkfs};
+use super::{Kind, LiesOn, Made, Make, Mkfs};
 use crate::names::DEVICE;
 use crate::replay::Args as ReplayArgs;
 #[cfg(test)]
@@ -23,6 +23,7 @@ use bimetal_media::nvram::NvramProfile;
 use bimetal_media::profile;
 use bimetal_vfs::FileSystem;
 use clap::{Args, FromArgMatches};
+use serde_json::json;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -148,14 +149,16 @@ impl CmfsArgs {
 }
 
 impl Make for CmfsArgs {
-    fn make(&self) -> Result<String> {
+    fn make(&self) -> Result<Made> {
         let (nand, nvram) = volume::make(&self.plan()?)?;
-        Ok(format!(
+        let told = json!({ "type": KIND.name, "nand_bytes": nand, "nvram_bytes": nvram });
+        let text = format!(
             "made a cmfs on {} of NAND with {} of NVRAM; mount it with:\n  {}",
             show_size(nand),
             show_size(nvram),
             self.mount_command()
-        ))
+        );
+        Ok(Made { text, told })
     }
 }
 
@@ -186,22 +189,17 @@ fn said(options: &[String]) -> Result<(bool, Option<usize>)> {
     Ok((scan, checkpoint))
 }
 
-struct Named<'a> {
-    volume: Volume<'a>,
-    writable: bool,
-}
-
 fn open<'a>(args: &'a VolumeArgs, access: Access, options: &[String]) -> Result<Box<dyn Prepared + 'a>> {
-    Ok(Box::new(Named { volume: named(args, options)?, writable: access == Access::Write }))
+    Ok(Box::new(named(args, options)?.claim(access == Access::Write)?))
 }
 
-impl Prepared for Named<'_> {
+impl Prepared for volume::Claimed {
     fn look(&self) -> Result<Box<dyn FileSystem>> {
-        Ok(Box::new(self.volume.mount(false)?))
+        Ok(Box::new(self.to_read()?.mount()?))
     }
 
     fn begin(self: Box<Self>) -> Result<(Box<dyn FileSystem>, Devices)> {
-        Ok((Box::new(self.volume.mount(self.writable)?), Devices::new()))
+        Ok((Box::new(self.mount()?), Devices::new()))
     }
 }
 

@@ -73,11 +73,20 @@ pub struct Mkfs {
 
 /// A new volume, as asked for.
 pub trait Make: Debug {
-    /// Makes it; the text tells what was made.
+    /// Makes it.
     ///
     /// # Errors
     /// It cannot be made there; without `--force`, something is there.
-    fn make(&self) -> Result<String>;
+    fn make(&self) -> Result<Made>;
+}
+
+/// What was made.
+#[derive(Clone, Debug)]
+pub struct Made {
+    /// For people, with the command that comes next.
+    pub text: String,
+    /// For programs, beside what they said themselves.
+    pub told: serde_json::Value,
 }
 
 /// Opens a volume with mount options (of [`Kind::options`], as `name` or `name=value`).

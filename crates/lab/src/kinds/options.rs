@@ -22,12 +22,18 @@ pub fn value_of<'a>(options: &'a [String], name: &str) -> Option<&'a str> {
 
 /// The refusal of `option`, as `name` or `name=value`, by a kind that has `known`: of a name that it has the value is wrong.
 pub fn no_option(kind: &str, option: &str, known: &[OptionSpec]) -> Error {
-    let name = option.split_once('=').map_or(option, |(name, _)| name);
+    let (name, value) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
     let names = known.iter().map(|spec| spec.name);
-    match names.clone().any(|known| known == name) {
-        true => Error::invalid(format!("mount option {option}: see `bimetal list mount-option`")),
-        false => unknown(&format!("{kind} has no mount option"), name, names),
-    }
+    let Some(spec) = known.iter().find(|spec| spec.name == name) else {
+        return unknown(&format!("{kind} has no mount option"), name, names);
+    };
+    Error::invalid(match (spec.value, value) {
+        (Some(wanted), None) => format!("mount option {name} needs a value: {name}={wanted}"),
+        (Some(wanted), Some(_)) => {
+            format!("mount option {option}: there is no such value; it is {name}={wanted}")
+        }
+        (None, _) => format!("mount option {name} takes no value; say {name} alone, or leave it out"),
+    })
 }
 
 /// The most memory that an option may ask for, bytes.

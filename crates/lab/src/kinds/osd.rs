@@ -2,7 +2,7 @@
 
 use super::probe::{Part, is_file};
 use super::volume::{Access, CheckOptions, CheckReport, PART, Prepared, Problem, VolumeArgs, me};
-use super::{Kind, LiesOn, Make, Mkfs};
+use super::{Kind, LiesOn, Made, Make, Mkfs};
 use crate::names::{DEVICE, PLACEMENT};
 use crate::replay::Args as ReplayArgs;
 use crate::replay::files::{Subject, Tree, part};
@@ -16,6 +16,7 @@ use bimetal_osd_core::{Format, Mended, Options, Store};
 use bimetal_osdfs::{OsdFs, volume};
 use bimetal_vfs::{Caller, FileSystem};
 use clap::{Args, FromArgMatches};
+use serde_json::json;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -80,7 +81,7 @@ pub struct OsdArgs {
 }
 
 impl Make for OsdArgs {
-    fn make(&self) -> Result<String> {
+    fn make(&self) -> Result<Made> {
         let plan = volume::Plan {
             nand: self.nand.clone(),
             device: self.device.clone(),
@@ -89,38 +90,34 @@ impl Make for OsdArgs {
             bare: self.bare,
             force: self.force,
         };
-        let total = show_size(volume::make(&plan, &me())?);
+        let bytes = volume::make(&plan, &me())?;
+        let told = json!({ "type": KIND.name, "bytes": bytes, "has_files": !self.bare });
+        let total = show_size(bytes);
         let named = if self.device == PART { String::new() } else { format!(" --device {}", self.device) };
         let nand = shown(self.nand.as_os_str().as_bytes());
-        Ok(match self.bare {
+        let text = match self.bare {
             true => format!(
                 "made an object store of {total}; put objects into it with:\n  bimetal osd put --nand {nand}{named} FILE"
             ),
             false => format!(
                 "made an object store of {total} with a file system; mount it with:\n  bimetal mount -t osd --nand {nand}{named} MOUNTPOINT"
             ),
-        })
+        };
+        Ok(Made { text, told })
     }
-}
-
-struct Named<'a> {
-    image: &'a Path,
-    device: &'a str,
-    writable: bool,
 }
 
 fn open<'a>(args: &'a VolumeArgs, access: Access, _: &[String]) -> Result<Box<dyn Prepared + 'a>> {
-    let (image, writable) = (args.nand()?, access == Access::Write);
-    Ok(Box::new(Named { image, device: &args.device, writable }))
+    Ok(Box::new(volume::claim(args.nand()?, &args.device, access == Access::Write)?))
 }
 
-impl Prepared for Named<'_> {
+impl Prepared for volume::Claimed {
     fn look(&self) -> Result<Box<dyn FileSystem>> {
-        Ok(Box::new(volume::mount(self.image, self.device, false)?))
+        Ok(Box::new(self.to_read()?.mount()?))
     }
 
     fn begin(self: Box<Self>) -> Result<(Box<dyn FileSystem>, Devices)> {
-        Ok((Box::new(volume::mount(self.image, self.device, self.writable)?), Devices::new()))
+        Ok((Box::new(self.mount()?), Devices::new()))
     }
 }
 

@@ -1,5 +1,6 @@
 //! A volume on real devices or images: which it is, and what a kind of file system does with it.
 
+use super::probe::{self, Given};
 use super::{KINDS, Kind, LiesOn, mountable, names};
 use crate::names::DEVICE;
 use crate::stack::model::Models;
@@ -63,6 +64,14 @@ impl VolumeArgs {
         }
     }
 
+    /// Why it could not be opened, see [`probe::misnamed`]. The paths are asked for: nothing of it may be mounted.
+    pub fn misnamed(&self, why: Error) -> Error {
+        let halves = [given("disk", &["nfhybrid"], &self.disk), given("ssd", &["nfhybrid"], &self.ssd)];
+        let flash = [given("nand", &["cmfs", "osd"], &self.nand), given("nvram", &["cmfs"], &self.nvram)];
+        let all = if self.nand.is_some() { flash } else { halves };
+        probe::misnamed(why, &all.into_iter().flatten().collect::<Vec<_>>())
+    }
+
     /// The kind of file system: as given, or as follows from the images.
     ///
     /// # Errors
@@ -110,6 +119,10 @@ impl VolumeArgs {
     }
 }
 
+fn given<'a>(role: &'static str, of: &'a [&'static str], path: &'a Option<PathBuf>) -> Option<Given<'a>> {
+    path.as_deref().map(|path| Given { role, of, path })
+}
+
 /// What the opener means to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -119,7 +132,8 @@ pub enum Access {
     Write,
 }
 
-/// A volume that is about to be opened, and the devices it lies on. Nothing was written so far.
+/// A volume that is about to be opened, and the devices it lies on, which are open and claimed: no path is asked for any more, as
+/// one may lie below the mount point. Nothing was written so far.
 pub trait Prepared {
     /// The volume as it would be, to see whether what is wanted of it can be done; nothing of it changes.
     ///
@@ -159,7 +173,8 @@ pub fn prepare<'a>(
 /// # Errors
 /// It cannot be opened.
 pub fn open(args: &VolumeArgs, access: Access, options: &[String]) -> Result<Box<dyn FileSystem>> {
-    prepare(args, access, options)?.begin().map(|(fs, _)| fs)
+    let opened = prepare(args, access, options).and_then(Prepared::begin);
+    opened.map(|(fs, _)| fs).map_err(|why| args.misnamed(why))
 }
 
 /// How far a check goes.
@@ -240,7 +255,7 @@ pub fn check(
             kind.name
         )));
     };
-    check(args, options, progress)
+    check(args, options, progress).map_err(|why| args.misnamed(why))
 }
 
 /// Whoever runs this.

@@ -122,6 +122,25 @@ impl Claim {
         path_of(&self.file)
     }
 
+    /// The same claim for who only reads. The lock is of both, and lasts while either does.
+    ///
+    /// # Errors
+    /// This process may not open more files.
+    pub fn to_read(&self) -> Result<Arc<Claim>> {
+        let failed = |why| Error::io(self.name(), why);
+        let file = self.file.try_clone().map_err(failed)?;
+        let backing = self._backing.as_ref().map(File::try_clone).transpose().map_err(failed)?;
+        Ok(Arc::new(Claim {
+            file,
+            path: self.path.clone(),
+            role: Role::Read,
+            place: self.place.clone(),
+            held: Mutex::new(None),
+            _backing: backing,
+            made: false,
+        }))
+    }
+
     /// Has another program work on what is claimed, at [`LENT`], for its own exclusive use. The lock that other
     /// bimetals respect is the program's as well (the locked file is its standard input): should this process be
     /// killed, it lasts until the program has ended, too.
@@ -493,6 +512,15 @@ fn hold(path: &Path, name: &Path) -> Result<File> {
 /// What reading it says.
 pub fn signature_of(claim: &Claim) -> Result<Option<String>> {
     signature::signature(claim.into())
+}
+
+/// What a file or device holds, by its signature. It is neither claimed nor kept from anybody.
+///
+/// # Errors
+/// What opening or reading it says.
+pub fn signature_at(path: &Path) -> Result<Option<String>> {
+    let file = File::open(path).map_err(|why| Error::io(path.display(), why))?;
+    signature::signature(signature::Looked { file: &file, name: path })
 }
 
 /// What a file or device holds besides an SSD half of ours, by its signature. It is neither claimed nor kept from anybody.

@@ -293,7 +293,14 @@ impl Nand {
     /// # Errors
     /// The file cannot be read, is in use, or is of another part.
     pub fn open_image(path: &Path, profile: NandProfile, writable: bool) -> bimetal_base::Result<Nand> {
-        let claim = guard::claim_path(path, Role::changed_if(writable))?;
+        Nand::over_image(guard::claim_path(path, Role::changed_if(writable))?, profile)
+    }
+
+    /// [`open_image`](Nand::open_image) of what a command has claimed; writable if it was claimed for that.
+    ///
+    /// # Errors
+    /// As that, but for those of the claim.
+    pub fn over_image(claim: Arc<Claim>, profile: NandProfile) -> bimetal_base::Result<Nand> {
         let image = Image::open(claim, profile.geometry())?;
         let (mut blocks, mut owners, sequences) = image.load()?;
         let geometry = image.geometry();

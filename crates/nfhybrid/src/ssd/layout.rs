@@ -268,8 +268,10 @@ fn check_config(config: &Config) -> Result<()> {
         let shape = Shape::new(u32::try_from(blocks).unwrap_or(0), config.threshold_blocks);
         if !section.extent_bytes.is_multiple_of(config.block_bytes.into()) || shape.is_err() {
             return fail(format!(
-                "section '{name}': extents of {} bytes; it takes a power of two, 2 to 65536 blocks of {} bytes",
-                section.extent_bytes, config.block_bytes
+                "section '{name}': extents of {}; it takes a power of two, from {} to {}",
+                show_size(section.extent_bytes),
+                show_size(2 * u64::from(config.block_bytes)),
+                show_size(65536 * u64::from(config.block_bytes))
             ));
         }
     }

@@ -1,11 +1,12 @@
 //! `mkfs nfhybrid` and `adopt`: what they are told, and what they do.
 
-use crate::kinds::Make;
+use crate::kinds::{Made, Make};
 use bimetal_base::error::shown;
 use bimetal_base::units::parse_size;
 use bimetal_base::{Error, Result};
 use bimetal_nfhybrid::{ssd, volume};
 use clap::Args;
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -126,29 +127,35 @@ impl FromStr for MapSpec {
 }
 
 impl Make for NfhybridArgs {
-    fn make(&self) -> Result<String> {
+    fn make(&self) -> Result<Made> {
         check_rules(self)?;
-        let dropped = said_of(volume::make(&plan_of(self))?);
-        Ok(format!(
-            "{dropped}made an nfhybrid of {} and {}; mount it with:\n  bimetal mount --ssd {0} --disk {1} MOUNTPOINT",
+        let dropped = volume::make(&plan_of(self))?;
+        let told = json!({ "type": "nfhybrid", "dropped": dropped });
+        let text = format!(
+            "{}made an nfhybrid of {} and {}; mount it with:\n  bimetal mount --ssd {1} --disk {2} MOUNTPOINT",
+            said_of(dropped),
             name(&self.ssd),
             name(&self.disk)
-        ))
+        );
+        Ok(Made { text, told })
     }
 }
 
-/// Makes an ext4 with files in it the disk half of an nfhybrid; the text tells what was made.
+/// Makes an ext4 with files in it the disk half of an nfhybrid.
 ///
 /// # Errors
 /// It is none, or is in use; something is on the SSD half, or it is too small.
-pub fn adopt(args: &NfhybridArgs) -> Result<String> {
+pub fn adopt(args: &NfhybridArgs) -> Result<Made> {
     check_rules(args)?;
-    let dropped = said_of(volume::adopt(&plan_of(args))?);
-    Ok(format!(
-        "{dropped}{} is the disk half of {} now, its files as they were; mount it with:\n  bimetal mount --ssd {1} --disk {0} MOUNTPOINT",
+    let dropped = volume::adopt(&plan_of(args))?;
+    let told = json!({ "type": "nfhybrid", "dropped": dropped });
+    let text = format!(
+        "{}{} is the disk half of {} now, its files as they were; mount it with:\n  bimetal mount --ssd {2} --disk {1} MOUNTPOINT",
+        said_of(dropped),
         name(&args.disk),
         name(&args.ssd)
-    ))
+    );
+    Ok(Made { text, told })
 }
 
 /// A path for what is said.
