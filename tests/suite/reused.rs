@@ -74,3 +74,61 @@ fn a_disk_half_that_was_given_to_something_else_is_refused_by_name_and_not_writt
     assert!(out(&checked).contains("swap space") && !checked.status.success(), "{}", out(&checked));
     assert!(volume.bytes() == before, "it was written to");
 }
+
+/// The superblock of a member of a Linux RAID, version 1, as it lies at a byte.
+fn member_of_raid(at: u64) -> Vec<u8> {
+    let mut block = vec![0; 512];
+    block[..8].copy_from_slice(&[0xfc, 0x4e, 0x2b, 0xa9, 1, 0, 0, 0]);
+    block[16..32].fill(0xab);
+    block[144..152].copy_from_slice(&(at / 512).to_le_bytes());
+    let sum: u64 =
+        block[..256].chunks(4).map(|word| u64::from(u32::from_le_bytes(word.try_into().unwrap()))).sum();
+    block[216..220].copy_from_slice(&((sum as u32).wrapping_add((sum >> 32) as u32)).to_le_bytes());
+    block
+}
+
+/// Neither of these touches our first superblock: a table of partitions on the disk half, a RAID on either.
+#[test]
+fn a_half_that_carries_the_mark_of_another_is_refused_by_name_and_not_written() {
+    let volume = Volume::new();
+    let (ssd, disk, file) = (volume.at("ssd"), volume.at("disk"), volume.at("file"));
+    fs::write(&file, "contents").unwrap();
+    let both: &[(&str, &Path)] = &[("--ssd", &ssd), ("--disk", &disk)];
+    let mut table = vec![0; 512];
+    table[446..462].copy_from_slice(b"\0\0\x02\0\x83\xfe\xff\xff\0\x08\0\0\0\x80\0\0");
+    table[510..].copy_from_slice(b"\x55\xaa");
+    let ends = fs::metadata(&disk).unwrap().len() - 8192;
+    let marks = [
+        (&disk, 0, table, "an MBR partition table", 510),
+        (&disk, ends, member_of_raid(ends), "a member of a Linux RAID", ends),
+        (&ssd, 4096, member_of_raid(4096), "a member of a Linux RAID", 4096),
+    ];
+    for (half, at, mark, what, told) in marks {
+        let device = File::options().read(true).write(true).open(half).unwrap();
+        let mut was = vec![0; 512];
+        device.read_exact_at(&mut was, at).unwrap();
+        device.write_all_at(&mark, at).unwrap();
+        let before = volume.bytes();
+        let offset = format!("wipefs --offset {told} ");
+        let said = [what, offset.as_str(), half.to_str().unwrap()];
+        for verb in [&["fsck"][..], &["fsck", "--yes"], &["scrub"]] {
+            refused(&volume.run(verb), &said);
+        }
+        refused(&run(&["put"], both, &[file.to_str().unwrap(), "/file"]), &said);
+        refused(&run(&["mount"], both, &[volume.at("").to_str().unwrap()]), &said);
+        refused(
+            &run(&["mount"], &both[1..], &[volume.at("").to_str().unwrap()]),
+            if half == &disk { &said } else { &[] },
+        );
+        assert!(volume.bytes() == before, "{what}: it was written to");
+        assert!(volume.run(&["ls"]).status.success(), "{what}: it can be looked at");
+        device.write_all_at(&was, at).unwrap();
+        let done = run(&["put"], both, &[file.to_str().unwrap(), &format!("/{told}")]);
+        assert!(done.status.success(), "{what}: without the mark: {}", err(&done));
+    }
+    // What is made anew carries none.
+    File::options().write(true).open(&disk).unwrap().write_all_at(&member_of_raid(ends), ends).unwrap();
+    volume.done(&["mkfs", "nfhybrid", "--force"]);
+    let done = run(&["put"], both, &[file.to_str().unwrap(), "/file"]);
+    assert!(done.status.success(), "{}", err(&done));
+}

@@ -57,6 +57,26 @@ fn the_status_tells_how_it_was_mounted() {
     assert!(status["nvram"]["used_bytes"].as_u64().unwrap() > 200);
 }
 
+/// Bytes where spare areas lie may look like the marks of bad blocks, whose contents would stay.
+#[test]
+fn nothing_is_left_of_what_a_volume_is_forced_over() {
+    let home = tempfile::tempdir().unwrap();
+    let nand = home.path().join("nand");
+    std::fs::write(&nand, vec![0x53; (8 << 20) / 2048 * 2112]).unwrap();
+    let plan = Plan {
+        nand: nand.clone(),
+        nvram: None,
+        device: DEVICE.into(),
+        size_bytes: None,
+        nvram_bytes: None,
+        layout: Layout::Compact,
+        force: true,
+    };
+    make(&plan).unwrap();
+    let bytes = std::fs::read(&nand).unwrap();
+    assert!(!bytes.chunks(64).any(|chunk| chunk.iter().all(|byte| *byte == 0x53)));
+}
+
 /// A volume in a folder whose server was killed: a file of 5000 bytes that was synced and then cut, and one that
 /// never got its header.
 fn killed(home: &Path) -> [PathBuf; 2] {

@@ -242,7 +242,9 @@ impl cmfs_core::Nand for Blank {
 /// An image to make a file system in; an empty one gets its length.
 fn make_image(plan: &Plan, claim: Arc<Claim>, geometry: Geometry) -> Result<Part> {
     let is_empty = claim.file().metadata().is_ok_and(|found| found.len() == 0);
-    if is_empty || plan.size_bytes.is_some() && plan.force {
+    // What was something else has no marks of bad blocks; what looks like one would stay as it was.
+    let is_other = || record_in(claim.file()).is_none();
+    if is_empty || plan.force && (plan.size_bytes.is_some() || is_other()) {
         ImageNand::make(&claim, &geometry)?;
     }
     Ok(Box::new(Corrected::new(ImageNand::over(claim, geometry)?)))

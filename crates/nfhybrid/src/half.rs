@@ -92,6 +92,34 @@ pub fn reused_for(ssd: &dyn BlockDevice, path: &Path) -> Option<String> {
     is_left.then(|| guard::other_than_ssd_half(path).ok().flatten()).flatten()
 }
 
+/// An error if a half of ours carries the mark of another beside its own superblocks: what is behind that is another's.
+///
+/// # Errors
+/// [`Error::Invalid`] says whose, and what can be done.
+pub fn refuse_marked(half: &FileDevice) -> Result<()> {
+    let mark = half.claim().and_then(|claim| guard::mark_beside(claim).ok().flatten());
+    let (Some(guard::Mark { what, at }), name) = (mark, &half.info().name) else { return Ok(()) };
+    Err(Error::invalid(format!(
+        "{name} is {what} (its mark is at byte {at}), and has a superblock of ours: it was given to something else, or the mark was left \
+         there before. Nothing was changed. If something else uses it now, it is no half any more: to look at what it held, mount -o ro, ls or get. If it is the \
+         half all the same, take that one mark away: wipefs --offset {at} {name}"
+    )))
+}
+
+/// Takes the marks of others away from what is to be overwritten: left beside a new superblock they would say that it is theirs.
+///
+/// # Errors
+/// As the device's.
+pub fn unmark(half: &FileDevice) -> Result<()> {
+    let Some(claim) = half.claim() else { return Ok(()) };
+    while let Some(mark) = guard::mark_beside(claim)? {
+        let device: &dyn BlockDevice = half;
+        device.write(mark.at / 512 * 512, vec![0; 512])?;
+        device.flush()?;
+    }
+    Ok(())
+}
+
 /// An error if a disk half was given to something else, which has its superblock's place: a copy further back is left.
 ///
 /// # Errors

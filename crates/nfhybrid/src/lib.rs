@@ -99,7 +99,7 @@ mod write;
 
 pub use self::core::Counters;
 pub use atime::{AccessTimes, Renew};
-pub use half::{refuse_reused_disk, refuse_reused_ssd, reused_for, role_of_ssd};
+pub use half::{refuse_marked, refuse_reused_disk, refuse_reused_ssd, reused_for, role_of_ssd};
 pub use options::{Lag, Options, Recover};
 pub use policy::Durability;
 pub use prepared::Prepared;

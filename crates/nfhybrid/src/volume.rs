@@ -1,6 +1,7 @@
 //! Making and adopting a volume: a disk half and the SSD half that belongs to it.
 
 use super::NfHybrid;
+use super::half::{refuse_marked, unmark};
 use super::mount::{copy_has_pairing, is_no_ext4};
 use super::pairing::{NoPairing, PAIRING_BYTES, Pairing, Saved};
 use super::ssd::{self, Ssd};
@@ -62,7 +63,8 @@ impl Halves {
             FileDevice::over(claim, &options).map(Arc::new)
         };
         let ssd = open(Options::of_ssd(true))?;
-        Ok(Halves { ssd, disk: open(Options { writable: true, ..Options::default() })? })
+        let disk = open(Options { writable: true, ..Options::default() })?;
+        Ok(Halves { ssd, disk })
     }
 }
 
@@ -78,6 +80,8 @@ pub fn make(plan: &Plan) -> Result<Option<String>> {
     if !plan.rules.is_empty() {
         try_rules(plan, &*disk, ssd.clone())?;
     }
+    unmark(&disk)?;
+    unmark(&ssd)?;
     run_mke2fs(&disk)?;
     join(plan, disk, ssd)?;
     Ok(dropped)
@@ -124,6 +128,7 @@ pub fn adopt(plan: &Plan) -> Result<Option<String>> {
     let foreign = dropped_with(plan, own)?;
     let Halves { disk, ssd } = Halves::claim(plan, Role::Changed)?;
     check_config(&*ssd, &plan.config)?;
+    refuse_marked(&disk)?;
     let shared: Arc<dyn BlockDevice> = disk.clone();
     // As it will be once its journal is replayed.
     let look = Ext4::look(&shared).map_err(|why| no_ext4(&disk, why))?;
@@ -136,6 +141,7 @@ pub fn adopt(plan: &Plan) -> Result<Option<String>> {
         // A rule that cannot be shows in memory, while both halves are what they were.
         join(plan, Arc::new(Overlay::new(shared)), Arc::new(Overlay::new(ssd.clone())))?;
     }
+    unmark(&ssd)?;
     join(plan, disk, ssd)?;
     Ok(dropped)
 }

@@ -12,12 +12,14 @@
 //! written. Programs that open the device themselves (mke2fs, e2fsck) are lent it, see [`Claim::lend`].
 //! Cost: some reads of `/proc` and `/sys` a target, once a command.
 
+mod marks;
 mod mounts;
 mod place;
 mod signature;
 mod users;
 mod whole;
 
+pub use marks::Mark;
 pub use mounts::{MountLine, MountedAt, has_mount, mounted_at, mounts_seen_by};
 pub use place::file_below;
 pub use whole::{BESIDE, Begun, beside, give_up, take_place, take_places, whole};
@@ -530,6 +532,15 @@ pub fn signature_at(path: &Path) -> Result<Option<String>> {
 pub fn other_than_ssd_half(path: &Path) -> Result<Option<String>> {
     let file = File::open(path).map_err(|why| Error::io(path.display(), why))?;
     signature::other_than_ssd_half(signature::Looked { file: &file, name: path })
+}
+
+/// The mark of another that a claimed half of ours carries beside its own superblocks, see [`Mark`].
+///
+/// # Errors
+/// What reading it says.
+pub fn mark_beside(claim: &Claim) -> Result<Option<Mark>> {
+    let looked = signature::Looked::from(claim);
+    marks::mark(looked, looked.size())
 }
 
 /// Whether a device, or the file system that a file is on, takes no writes.

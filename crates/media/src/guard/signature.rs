@@ -127,7 +127,7 @@ impl<'a> From<&'a Claim> for Looked<'a> {
 }
 
 impl Looked<'_> {
-    fn size(self) -> u64 {
+    pub fn size(self) -> u64 {
         let mut file = self.file;
         // A character device has no end that can be sought.
         file.seek(SeekFrom::End(0)).unwrap_or(0)
@@ -186,7 +186,7 @@ pub(super) fn other_than_ssd_half(looked: Looked) -> Result<Option<String>> {
 }
 
 /// Up to `len` bytes; fewer where the thing ends.
-fn read(looked: Looked, offset: u64, len: u64) -> Result<Vec<u8>> {
+pub(super) fn read(looked: Looked, offset: u64, len: u64) -> Result<Vec<u8>> {
     let mut bytes = vec![0; len as usize];
     let mut done = 0;
     while done < bytes.len() {

@@ -94,7 +94,8 @@ impl Nand {
     /// Bytes of memory that tags take.
     pub fn tag_bytes(&self) -> u64 {
         let of_units = self.units.as_ref();
-        let units = of_units.map_or(0, |units| size_of_val(&units.owners[..]) + size_of_val(&units.sequences[..]));
+        let units =
+            of_units.map_or(0, |units| size_of_val(&units.owners[..]) + size_of_val(&units.sequences[..]));
         (size_of_val(&self.owners[..]) + size_of_val(&self.sequences[..]) + units) as u64
     }
 

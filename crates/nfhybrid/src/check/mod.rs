@@ -12,7 +12,7 @@ mod findings;
 pub use findings::{Findings, Problem};
 
 use super::aftermath::WHAT_IS_LOST;
-use super::half::{refuse_reused_ssd, role_of_ssd};
+use super::half::{refuse_marked, refuse_reused_ssd, role_of_ssd};
 use super::mount::{
     NO_COPY, REMEDY, SSD_HALF, copy_has_pairing, is_no_ext4, journal_is_lost, lacks_copy, not_ext4,
     unreadable_disk,
@@ -201,7 +201,11 @@ impl Halves {
         let of_ssd = file::Options::of_ssd(plan.repair);
         let ssd = claims.next().map(|claim| FileDevice::over(claim, &of_ssd).map(Arc::new)).transpose()?;
         ssd.as_deref().map_or(Ok(()), refuse_reused_ssd)?;
-        Ok(Halves { disk: Arc::new(FileDevice::over(disk, &options)?), ssd })
+        let disk = Arc::new(FileDevice::over(disk, &options)?);
+        if plan.repair {
+            [Some(&disk), ssd.as_ref()].into_iter().flatten().try_for_each(|half| refuse_marked(half))?;
+        }
+        Ok(Halves { disk, ssd })
     }
 
     /// The SSD takes no writes any more, and is not to be used from now on.

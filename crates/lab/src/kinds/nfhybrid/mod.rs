@@ -191,6 +191,9 @@ fn open_half(
         _ if options.writable => nfhybrid::refuse_reused_ssd(&device)?,
         _ => {}
     }
+    if options.writable && access == Access::Write {
+        nfhybrid::refuse_marked(&device)?;
+    }
     let device: Arc<dyn BlockDevice> = Arc::new(device);
     let device = model.map_or(Ok(device.clone()), |model| model.over(device))?;
     let device = Arc::new(Metered::new(device));
