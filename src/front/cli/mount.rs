@@ -253,9 +253,13 @@ pub(super) fn joined_lists(options: &[String]) -> Vec<String> {
 }
 
 /// The first signal takes the mount away and leaves those who still use it their time; the next one ends at once,
-/// with everything written out.
+/// with everything written out. Where nobody is served any more, that is being done, and whoever waits is told how it went.
 fn end_on_signal(signal: &str, place: &Path, unmounter: &Unmounter, fs: &dyn FileSystem, again: bool) {
     let place = place.display();
+    if !unmounter.is_alive() {
+        tracing::info!("{signal}: {place} is unmounted already; this ends when everything is written out");
+        return;
+    }
     if again {
         tracing::warn!("{signal} again: leaving programs that still use {place}");
         let synced = fs.sync();

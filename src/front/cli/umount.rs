@@ -260,8 +260,8 @@ impl Watch {
         }
         let state = match self.said["state"].as_str() {
             _ if is_stopped => State::Stopped,
-            // A state that takes long to be worked out is none of another sort.
-            Some("writes") => State::Writes,
+            // It may take long to work out what is left; a server that hangs, or is frozen, says nothing new at all.
+            Some("writes") if self.silent < LOOKS => State::Writes,
             Some("serves") if self.silent < SOON => State::Serves,
             _ => State::Silent,
         };
@@ -484,8 +484,10 @@ mod tests {
         assert_eq!(watch.state, State::Silent);
         assert_eq!(watch.look(false, Value::Null), State::Silent);
         assert_eq!(watch.look(false, says("writes", 6)), State::Writes);
-        for _ in 0..2 * SOON {
+        for _ in 1..LOOKS {
             assert_eq!(watch.look(false, says("writes", 6)), State::Writes);
         }
+        assert_eq!(watch.look(false, says("writes", 6)), State::Silent);
+        assert_eq!(watch.look(false, says("writes", 7)), State::Writes);
     }
 }

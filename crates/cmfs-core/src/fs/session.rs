@@ -294,12 +294,18 @@ fn first_record<N: Nand>(flash: &mut Flash<N>, block: u32) -> Result<SpareState>
     }
 }
 
-/// Whether the block that a record is not in begins with one as new.
+/// Whether the block that a record is not in begins with one as new, or may have failed when it was to: then the newest is in the
+/// block that took its place.
 fn went_on_beside<N: Nand>(flash: &mut Flash<N>, record: &Record, page: u32) -> Result<bool> {
     let Some(other) = other_of(record, flash.geometry().block_of(page)) else { return Ok(true) };
-    let first = first_record(flash, other)?;
-    Ok(matches!(first, SpareState::Tagged(tags)
-        if tags.kind() == PageKind::Format && tags.chunk >= record.session))
+    if flash.is_bad(other)? {
+        return Ok(true);
+    }
+    Ok(match first_record(flash, other)? {
+        SpareState::Erased => false,
+        SpareState::Tagged(tags) => tags.kind() != PageKind::Format || tags.chunk >= record.session,
+        SpareState::Unreadable => true,
+    })
 }
 
 /// The newest record and its page, of all blocks that hold some: those of the part's end, unless one failed.

@@ -405,8 +405,8 @@ fn what_was_synced_survives_walks_of_cuts_and_lost_and_older_nvrams() {
     // that takes the place of such a block; a link to a file that never got a name, whose number is given again; a wrong
     // bit that made of a record one of another kind; half of a step of two moves, out of a directory that was in the NVRAM alone; a
     // link to a file without a header, moved over what was synced; the NVRAM's newest slot lost, after the NAND was written to;
-    // the last block to be erased that fails.
-    for number in [9729, 91, 11118, 15220, 45471, 45101, 24283, 36685, 25147] {
+    // the last block to be erased that fails; an older NVRAM, after the other block of records had failed.
+    for number in [9729, 91, 11118, 15220, 45471, 45101, 24283, 36685, 25147, 7937] {
         tally.add(walks(number % KINDS, [number].into_iter()));
     }
     let count = asked("WALKS").unwrap_or(200);
