@@ -623,17 +623,6 @@ impl Store {
         Ok(())
     }
 
-    /// Objects to come get numbers that none has or had.
-    fn number_objects(&mut self) -> Result<()> {
-        let last = self
-            .index
-            .tree
-            .last_to(&mut self.index.media.flash, Key { object: u64::MAX - 1, place: u64::MAX })?;
-        let last = last.map_or(0, |(key, _)| key.object);
-        self.next_object = self.next_object.max(last.saturating_add(1));
-        Ok(())
-    }
-
     /// Names the objects of which something is mapped that is not theirs any more.
     fn name_unreadable(&mut self) -> Result<()> {
         let checked = self.check(true)?;
