@@ -142,6 +142,13 @@ fn check_version(input: &mut Input, magic: u64) -> Result<()> {
     }
 }
 
+/// The last commit that anchors speak of, and the mark of the last checkpoint.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Last {
+    pub commit: u64,
+    pub mark: u64,
+}
+
 /// What has to be known of a store before anything of it can be found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FormatRecord {
@@ -197,13 +204,13 @@ impl Anchors {
     }
 
     /// For a store of which no anchor, or nothing that one names, can be read, on `flash`, which is seen with one block a
-    /// segment; what it had to guess, in words, and the last commit that an anchor speaks of. New anchors count before any
-    /// that may still be there.
+    /// segment; what it had to guess, in words, and the last commit and the last checkpoint that an anchor speaks of. New
+    /// anchors count before any that may still be there.
     ///
     /// # Errors
     /// [`Error::Invalid`] if nothing is left of a store; [`Error::Unsupported`] if it is of another version.
-    pub fn again(flash: &mut Flash, keep_bytes: bool) -> Result<(Anchors, Vec<String>, u64)> {
-        let (mut found, mut guessed, mut commit) = (None, Vec::new(), 0);
+    pub fn again(flash: &mut Flash, keep_bytes: bool) -> Result<(Anchors, Vec<String>, Last)> {
+        let (mut found, mut guessed, mut last) = (None, Vec::new(), Last::default());
         let (mut newest, mut at) = (0, None);
         let mut first_other = None;
         for block in 0..flash.segments().min(ANCHOR_SEARCH) {
@@ -223,7 +230,10 @@ impl Anchors {
                         let anchor = flash.read(addr, PageKind::Anchor).and_then(|page| Anchor::read(&page));
                         let placement = String::new();
                         anchor.map(|anchor| {
-                            commit = commit.max(anchor.commit);
+                            last = Last {
+                                commit: last.commit.max(anchor.commit),
+                                mark: last.mark.max(anchor.mark),
+                            };
                             let Anchor { segment_blocks, kept, .. } = anchor;
                             FormatRecord { segment_blocks, kept, keep_bytes, placement }
                         })
@@ -256,7 +266,7 @@ impl Anchors {
         }
         let count = record.kept.saturating_mul(record.segment_blocks).clamp(1, flash.segments());
         let at = (at.unwrap_or(count - 1).min(count - 1), u32::MAX);
-        Ok((Anchors { count, at, number: newest + NUMBER_GAP, kept: record.kept, record }, guessed, commit))
+        Ok((Anchors { count, at, number: newest + NUMBER_GAP, kept: record.kept, record }, guessed, last))
     }
 
     /// Erase blocks of a segment, as the summaries of segments say.

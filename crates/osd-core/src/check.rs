@@ -3,6 +3,7 @@
 use super::Store;
 use super::layout::{Extent, Key, Value};
 use super::mend::Lost;
+use super::objects::NUMBERS_END;
 use super::segments::State;
 use super::summary::bytes_beside;
 use bimetal_base::{Error, Result};
@@ -92,6 +93,13 @@ impl Store {
                 }
             }
             self.check_segments(&extents, &mut checked);
+            let free = self.least_number()?..NUMBERS_END;
+            if !free.contains(&self.next_object) {
+                checked.problems.push(format!(
+                    "the next object would be number {}, and those from {} on are free",
+                    self.next_object, free.start
+                ));
+            }
         }
         if contents {
             for (key, extent) in extents {

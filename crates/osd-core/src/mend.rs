@@ -515,6 +515,10 @@ impl Store {
             let what = format!("{mended} nodes of the index were made again from those below them");
             self.damage.push(Mended::whole(what));
         }
+        if self.number_objects()? {
+            let what = "objects to come had no numbers that are free, and have some now";
+            self.damage.push(Mended::whole(what.into()));
+        }
         let done = std::mem::take(&mut self.damage);
         if !done.is_empty() {
             self.checkpoint_now(false)?;
@@ -590,6 +594,8 @@ impl Store {
             self.give_onodes(range, &found.gone, &mut again)?;
         }
         self.name_again(again)?;
+        // What was never committed may be among it, past any number that is known to be given out.
+        self.number_objects()?;
         self.index.count_again()
     }
 

@@ -1,5 +1,6 @@
 //! What users do with objects.
 
+use super::extents::Index;
 use super::layout::{Extent, Fork, Key, OBJECT_BYTES_MAX, Onode, Value};
 use super::undo::Step;
 use super::write_out::SHORTEST;
@@ -7,6 +8,10 @@ use super::{Content, ObjectId, SetTimes, Stat, Store};
 use bimetal_base::time::Stamp;
 use bimetal_base::{Error, Result};
 
+/// Numbers of one's choice are below this one, so that there are always some behind them for objects to come.
+pub(super) const CHOSEN_END: u64 = 1 << 63;
+/// Objects to come do not go on behind numbers from this one on: what versions before let be chosen.
+pub(super) const NUMBERS_END: u64 = u64::MAX - (1 << 32);
 /// Bytes of a reservation that are one item of the tree.
 const RESERVATION_BYTES: u64 = 1 << 31;
 
@@ -27,18 +32,30 @@ impl Store {
     /// [`Error::NoSpace`]; those of the flash.
     pub fn create(&mut self, hint: u8) -> Result<ObjectId> {
         let id = ObjectId(self.next_object);
-        self.create_as(id, hint)?;
+        if id.0 == u64::MAX {
+            return Err(Error::invalid(
+                "the object store has no number left for a new object; `bimetal fsck --yes` finds some",
+            ));
+        }
+        self.make_as(id, hint)?;
         Ok(id)
     }
 
-    /// Makes an empty object under a number of one's choice, below 2⁶⁴ − 1.
+    /// Makes an empty object under a number of one's choice, below 2⁶³.
     ///
     /// # Errors
-    /// [`Error::Exists`]; [`Error::BadArgument`] for the last number; as [`create`](Store::create).
+    /// [`Error::Exists`]; [`Error::Invalid`] for other numbers; as [`create`](Store::create).
     pub fn create_as(&mut self, id: ObjectId, hint: u8) -> Result<()> {
-        if id.0 == u64::MAX {
-            return Err(Error::BadArgument);
+        if id.0 >= CHOSEN_END {
+            let last = CHOSEN_END - 1;
+            return Err(Error::invalid(format!(
+                "an object cannot be given number {id}: those from 0 to {last} can be chosen"
+            )));
         }
+        self.make_as(id, hint)
+    }
+
+    fn make_as(&mut self, id: ObjectId, hint: u8) -> Result<()> {
         self.begin(64)?;
         if self.exists(id)? {
             return Err(Error::Exists);
@@ -57,6 +74,35 @@ impl Store {
         };
         self.next_object = self.next_object.max(id.0 + 1);
         self.index.set_onode(id.0, onode)
+    }
+
+    /// The least number for the next object: one that no object has, nor any before it.
+    ///
+    /// # Errors
+    /// The index cannot be read.
+    pub(super) fn least_number(&mut self) -> Result<u64> {
+        let mut last = u64::MAX - 1;
+        let Index { tree, media, .. } = &mut self.index;
+        loop {
+            let found = tree.last_to(&mut media.flash, Key { object: last, place: u64::MAX })?;
+            match found.map_or(0, |(key, _)| key.object) {
+                object if object < NUMBERS_END => return Ok(object + 1),
+                _ => last = NUMBERS_END - 1,
+            }
+        }
+    }
+
+    /// Sees to it that objects to come get numbers that none has; whether they would not have.
+    ///
+    /// # Errors
+    /// The index cannot be read.
+    pub(super) fn number_objects(&mut self) -> Result<bool> {
+        let least = self.least_number()?;
+        let is_wrong = !(least..NUMBERS_END).contains(&self.next_object);
+        if is_wrong {
+            self.next_object = least;
+        }
+        Ok(is_wrong)
     }
 
     /// Removes an object with all it has.

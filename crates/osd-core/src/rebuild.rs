@@ -18,7 +18,7 @@
 //! Memory: 48 bytes a page of the index, and what the mending takes. Cost: all spare areas, all pages of the index, the log
 //! and summaries; with a gap in the log, all that objects hold.
 
-use super::anchors::Anchors;
+use super::anchors::{Anchors, Last};
 use super::append::Media;
 use super::checkpoint::{Checkpoints, State};
 use super::extents::Index;
@@ -81,14 +81,16 @@ struct Scan {
     object: u64,
     commit: u64,
     when: u64,
+    /// The mark of the last checkpoint that an anchor speaks of.
+    anchored: u64,
     /// Pages of data that nothing names but perhaps the index: by segment.
     unnamed: BTreeMap<u32, u32>,
 }
 
 impl Scan {
-    /// What is there, where anchors speak of a last `commit`.
-    fn of(media: &mut Media, commit: u64) -> Result<Scan> {
-        let mut scan = Scan { commit, ..Scan::default() };
+    /// What is there, where anchors speak of a `last` commit and checkpoint.
+    fn of(media: &mut Media, last: Last) -> Result<Scan> {
+        let mut scan = Scan { commit: last.commit, anchored: last.mark, ..Scan::default() };
         for segment in 0..media.segments.count() as u32 {
             if segment >= media.kept() {
                 scan.look_at(media, segment)?;
@@ -357,7 +359,7 @@ impl Store {
 
     /// A store as it will be, in memory; nothing is written.
     fn begin_rebuild(mut flash: Flash, options: Options) -> Result<(Store, Vec<Mended>)> {
-        let (anchors, guessed, commit) = Anchors::again(&mut flash, options.keep_bytes)?;
+        let (anchors, guessed, last) = Anchors::again(&mut flash, options.keep_bytes)?;
         let mut done: Vec<Mended> = guessed.into_iter().map(Mended::less).collect();
         let record = anchors.record().clone();
         super::recover::check_kept(record.keep_bytes, options.keep_bytes)?;
@@ -369,7 +371,7 @@ impl Store {
             ..State::default()
         };
         let mut store = Store::with(flash, Checkpoints::new(anchors), &state, options)?;
-        let mut scan = Scan::of(&mut store.index.media, commit)?;
+        let mut scan = Scan::of(&mut store.index.media, last)?;
         let (base, log) = store.choose(&mut scan)?;
         done.push(Mended::whole(format!(
             "the index was put together from {} nodes and {} pages of the log",
@@ -402,11 +404,31 @@ impl Store {
             let (_, gaps) = self.index.log.read_past(&mut self.index.media, base.commit, &log)?;
             // An older one is no help where the log does not lead on from it.
             if base.missing == 0 && (number == 0 || gaps.is_empty()) {
+                self.note_cut_off(scan, &newest[number..])?;
                 return Ok((base, log));
             }
             left.get_or_insert((base, log));
         }
         Ok(left.unwrap_or_else(|| (Base::nothing(), scan.log_after(0))))
+    }
+
+    /// Notes that the newest checkpoint may be that of a rebuilding that was cut off before its anchor was there, where
+    /// commits are missing before it.
+    fn note_cut_off(&mut self, scan: &Scan, newest: &[Complete]) -> Result<()> {
+        let [newest, older, ..] = newest else { return Ok(()) };
+        if newest.mark <= scan.anchored {
+            return Ok(());
+        }
+        let log = scan.log_after(older.mark);
+        let (_, gaps) = self.index.log.read_past(&mut self.index.media, Some(older.commit), &log)?;
+        for (after, last) in gaps.into_iter().filter_map(|gap| Some((gap.commits.0, gap.commits.1?))) {
+            if last <= newest.commit {
+                self.damage.push(Mended::less(format!(
+                    "commits after {after} up to {last} cannot be read, and no anchor names the checkpoint after them: if that is of a repair which was cut off, what it gave up is not known"
+                )));
+            }
+        }
+        Ok(())
     }
 
     fn restore_from(&mut self, scan: &Scan, base: &Base, log: &[Addr]) -> Result<()> {
@@ -432,7 +454,9 @@ impl Store {
                 Some(last) => (last.commits.1, last.when.1) = (end.commits.1, end.when.1),
                 None => gaps.push(end),
             }
-            commits.pass(scan.commit);
+            // A number is left out where none is known to be lost: should this be cut off before its checkpoint is there, its
+            // own commit does not pass for the one that follows what can be read.
+            commits.pass(scan.commit.max(commits.commit() + 1));
         }
         self.note_unsaid(&records)?;
         let Index { media, tree, .. } = &mut self.index;
@@ -620,17 +644,6 @@ impl Store {
                 self.index.set_onode(object, onode)?;
             }
         }
-        Ok(())
-    }
-
-    /// Objects to come get numbers that none has or had.
-    fn number_objects(&mut self) -> Result<()> {
-        let last = self
-            .index
-            .tree
-            .last_to(&mut self.index.media.flash, Key { object: u64::MAX - 1, place: u64::MAX })?;
-        let last = last.map_or(0, |(key, _)| key.object);
-        self.next_object = self.next_object.max(last.saturating_add(1));
         Ok(())
     }
 

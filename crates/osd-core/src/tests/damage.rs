@@ -524,3 +524,75 @@ fn inner_nodes_that_cannot_be_read_with_those_above_them_cost_nothing() {
         store.close().unwrap();
     }
 }
+
+#[test]
+fn objects_to_come_are_not_given_the_number_of_one_that_came_back_with_a_lost_leaf() {
+    for (placement, is_logged) in PLACEMENTS.into_iter().flat_map(|one| [(one, false), (one, true)]) {
+        let at = format!("{placement}, in the log {is_logged}");
+        let mut store = store(placement, 1);
+        let ids: Vec<ObjectId> = (0..300).map(|_| store.create(0).unwrap()).collect();
+        ids.iter().for_each(|id| store.write(*id, 0, Content::Bytes(&[1; 300])).unwrap());
+        store.checkpoint(false).unwrap();
+        let last = *ids.last().unwrap();
+        // What is alive in a segment has it looked at.
+        store.write(if is_logged { last } else { ids[0] }, 0, Content::Bytes(&[2; 20_000])).unwrap();
+        store.flush().unwrap();
+        let never = store.create(0).unwrap();
+        store.write(never, 0, Content::Bytes(&vec![3; 60_000])).unwrap();
+        store.write_out().unwrap();
+        spoil_leaf(&mut store, &ids, last);
+        let mut store = reopened(store);
+        let reports = words(store.repair().unwrap());
+        assert!(store.exists(never).unwrap(), "{at}: it did not come back: {reports:?}");
+        assert_sound(&mut store);
+        let fresh = store.create(0).unwrap_or_else(|why| panic!("{at}: {why}"));
+        assert!(fresh > never, "{at}");
+        store.close().unwrap();
+        // A store that a version before left so.
+        let mut store = reopened(store);
+        store.next_object = never.0;
+        assert!(matches!(store.create(0), Err(Error::Exists)), "{at}");
+        let problems = store.check(true).unwrap().problems;
+        assert!(problems.len() == 1 && problems[0].contains("the next object"), "{at}: {problems:?}");
+        assert_eq!(store.repair().unwrap().len(), 1, "{at}");
+        let mut store = reopened(store);
+        assert!(store.create(0).unwrap() > fresh, "{at}");
+        assert_sound(&mut store);
+    }
+}
+
+#[test]
+fn no_number_that_is_chosen_for_an_object_leaves_none_for_those_to_come() {
+    let mut store = store("lifetime", 1);
+    for number in [1 << 63, u64::MAX - 1, u64::MAX] {
+        let why = store.create_as(ObjectId(number), 0).unwrap_err().to_string();
+        assert!(why.contains(&number.to_string()) && why.contains(&(u64::MAX / 2).to_string()), "{why}");
+    }
+    store.create_as(ObjectId(u64::MAX / 2), 0).unwrap();
+    assert_eq!(store.create(0).unwrap(), ObjectId(1 << 63));
+    store.remove(ObjectId(u64::MAX / 2)).unwrap();
+    assert_sound(&mut store);
+    // Versions before took any, and a store of theirs has none left, whether the object is still there or not.
+    for is_there in [true, false] {
+        store.next_object = u64::MAX - 1;
+        let last = store.create(0).unwrap();
+        if !is_there {
+            store.remove(last).unwrap();
+        }
+        store.close().unwrap();
+        store = reopened(store);
+        let why = store.create(0).unwrap_err().to_string();
+        assert!(why.contains("fsck --yes"), "{why}");
+        assert_eq!(store.check(true).unwrap().problems.len(), 1);
+        assert_eq!(store.repair().unwrap().len(), 1);
+        store = reopened(store);
+        assert_sound(&mut store);
+        let fresh = store.create(0).unwrap();
+        assert!((1 << 63..1 << 63 | 9).contains(&fresh.0), "{fresh}");
+        if is_there {
+            store.remove(last).unwrap();
+        }
+        store.close().unwrap();
+        store = reopened(store);
+    }
+}

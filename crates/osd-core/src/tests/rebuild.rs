@@ -466,6 +466,56 @@ fn destroy_and_rebuild_until(placement: &str, blocks: u32, ends: bool, cut: u64)
 }
 
 #[test]
+fn a_rebuilding_after_the_end_of_the_log_was_lost_ends_the_same_wherever_it_was_cut_off() {
+    let mut again = 0;
+    for (placement, blocks) in PLACEMENTS.into_iter().zip([1, 2, 1, 2]) {
+        let damaged = || {
+            let mut store = store(placement, blocks);
+            let ids: Vec<ObjectId> = (0..300).map(|_| store.create(0).unwrap()).collect();
+            for round in 0..2 {
+                // What was committed last is many pages of the log.
+                ids.iter().for_each(|id| store.write(*id, 0, Content::Bytes(&[round; 100])).unwrap());
+                store.flush().unwrap();
+                if round == 0 {
+                    store.checkpoint(false).unwrap();
+                }
+            }
+            let model = contents(&mut store);
+            (without_the_last_of_the_log(Flash::new(store.into_nand(), 1), blocks, 2, false), model)
+        };
+        for cut in 1.. {
+            let at = format!("{placement}, cut at {cut}");
+            let cut_off = || {
+                let mut flash = damaged().0;
+                flash.nand_mut().cut_power_in(cut);
+                let mut flash = Store::rebuild_then(flash, options());
+                flash.nand_mut().power_on();
+                flash
+            };
+            let mut whole = damaged().0;
+            whole.nand_mut().cut_power_in(cut);
+            let is_whole = Store::rebuild_on(whole, options()).is_ok();
+            let (mut store, reports) = match Store::open_on(cut_off(), options()) {
+                Ok(store) => (store, Vec::new()),
+                Err(_) => {
+                    again += 1;
+                    let (store, done) = Store::rebuild_on(cut_off(), options()).unwrap();
+                    assert!(done.iter().any(|one| one.lost), "{at}: {done:?}");
+                    (store, words(done))
+                }
+            };
+            assert!(contents(&mut store) == damaged().1, "{at}: {reports:?}");
+            assert_sound(&mut store);
+            if is_whole {
+                break;
+            }
+        }
+    }
+    eprintln!("{again} put together again");
+    assert!(again > 20, "{again}");
+}
+
+#[test]
 fn with_a_node_gone_as_well_only_what_is_named_differs() {
     let (mut whole, mut with_lost) = (0, 0);
     for (placement, ends) in PLACEMENTS.into_iter().zip([true, false, true, false]) {
