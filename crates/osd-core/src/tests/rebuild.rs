@@ -5,6 +5,7 @@ use super::damage::{names, pages_of};
 use super::*;
 use flash::{Addr, Fault, Flash};
 use layout::PageKind;
+use node::Node;
 use std::collections::BTreeSet;
 
 const PLACES: [PageKind; 3] = [PageKind::Anchor, PageKind::Checkpoint, PageKind::Table];
@@ -513,6 +514,117 @@ fn a_rebuilding_after_the_end_of_the_log_was_lost_ends_the_same_wherever_it_was_
     }
     eprintln!("{again} put together again");
     assert!(again > 20, "{again}");
+}
+
+#[test]
+fn nodes_that_the_index_does_not_lead_to_are_found_and_given_up() {
+    let (mut store, model) = written_node_by_node("split", 1);
+    let pages = store.index.tree.pages().count();
+    // One that a repair of a version before left.
+    let mut leaf = Node::empty_leaf();
+    let value = layout::Value::Attributes(b"stale"[..].into());
+    leaf.put(layout::Key::attributes(7), &value);
+    store.index.tree.add(leaf);
+    store.close().unwrap();
+    let mut store = reopened(store);
+    assert_eq!(store.index.tree.pages().count(), pages + 1);
+    let problems = store.check(true).unwrap().problems;
+    assert!(problems.len() == 1 && problems[0].contains("does not lead to"), "{problems:?}");
+    let done = store.repair().unwrap();
+    assert!(done.len() == 1 && !done[0].lost, "{done:?}");
+    let mut store = reopened(store);
+    assert_sound(&mut store);
+    assert_eq!(store.index.tree.pages().count(), pages);
+    assert!(contents(&mut store) == model);
+}
+
+/// A store whose nodes were written by different checkpoints, of which the segments do not say it yet; what it holds.
+fn written_node_by_node(placement: &str, blocks: u32) -> (Store, Model) {
+    let mut store = store(placement, blocks);
+    let ids: Vec<ObjectId> = (0..400).map(|_| store.create(0).unwrap()).collect();
+    for id in &ids {
+        store.write(*id, 0, Content::Bytes(&[1; 60])).unwrap();
+        store.set_attribute(*id, b"user.a", &[1; 20]).unwrap();
+    }
+    store.checkpoint(false).unwrap();
+    for (round, at) in (2..).zip([390, 30, 200, 80, 280]) {
+        for id in &ids[at..at + 5] {
+            store.write(*id, 0, Content::Bytes(&[round; 50])).unwrap();
+            store.set_attribute(*id, b"user.a", &[round; 20]).unwrap();
+        }
+        // The tree becomes wider, too.
+        for _ in 0..30 * u32::from(round % 2 == 0) {
+            let id = store.create(0).unwrap();
+            store.set_attribute(id, b"user.a", &[round; 20]).unwrap();
+        }
+        store.checkpoint(false).unwrap();
+    }
+    store.flush().unwrap();
+    let model = contents(&mut store);
+    (store, model)
+}
+
+#[test]
+fn an_older_page_of_a_node_is_not_taken_for_one_that_cannot_be_read() {
+    let (mut inner, mut leaves, mut doubts) = (0, 0, 0);
+    for (placement, blocks) in PLACEMENTS.into_iter().zip([1, 2, 1, 1]) {
+        let pages: Vec<(u32, Addr)> = written_node_by_node(placement, blocks).0.index.tree.pages().collect();
+        for (id, addr) in pages {
+            for (without_tables, both) in [(false, false), (true, false), (false, true), (true, true)] {
+                let at = format!("{placement}, node {id}, tables {without_tables}, and a leaf {both}");
+                let (store, model) = written_node_by_node(placement, blocks);
+                let other = store.index.tree.pages().nth(3).unwrap().1;
+                let mut flash = store.index.media.flash;
+                let is_leaf = Node::decode(id, &flash.read(addr, PageKind::Node).unwrap()).unwrap().is_leaf();
+                flash.turn_bit(addr, 99);
+                if both && other != addr {
+                    flash.turn_bit(other, 99);
+                }
+                for addr in (0..flash.segments() * flash.pages_per_segment()).map(Addr) {
+                    match flash.read_tag(addr) {
+                        Ok(Some(tag)) if tag.kind == PageKind::Checkpoint => flash.turn_bit(addr, 100),
+                        Ok(Some(tag)) if without_tables && tag.kind == PageKind::Table => {
+                            flash.turn_bit(addr, 100);
+                        }
+                        _ => {}
+                    }
+                }
+                let (store, done) = Store::rebuild_on(flash.with_segments(1), options()).unwrap();
+                let (is_less, reports) = (done.iter().any(|one| one.lost), words(done));
+                let mut store = reopened(store);
+                let found = contents_past(&mut store);
+                let ids: BTreeSet<u64> = model.keys().chain(found.keys()).copied().collect();
+                let differs: Vec<u64> = ids
+                    .into_iter()
+                    .filter(|id| found.get(id).and_then(Option::as_ref) != model.get(id))
+                    .collect();
+                let unnamed: Vec<&u64> = differs.iter().filter(|id| !names(&reports, **id)).collect();
+                assert!(unnamed.is_empty(), "{at}: {unnamed:?}, {reports:?}");
+                assert!(differs.is_empty() || is_less, "{at}: {reports:?}");
+                // What lies in other leaves is there.
+                assert!(
+                    found.len() + 130 > model.len(),
+                    "{at}: {} of {}, {reports:?}",
+                    found.len(),
+                    model.len()
+                );
+                if !without_tables && !both {
+                    assert!(is_leaf || differs.is_empty(), "{at}: {differs:?}, {reports:?}");
+                    let most = differs.len() < 60;
+                    assert!(most, "{at}: {differs:?}, {reports:?}");
+                }
+                assert_sound(&mut store);
+                inner += usize::from(!is_leaf);
+                leaves += usize::from(is_leaf);
+                doubts += usize::from(reports.iter().any(|one| one.contains("may be as they were before")));
+                if id % 4 == 0 {
+                    works_on(store, &at);
+                }
+            }
+        }
+    }
+    eprintln!("{inner} inner nodes, {leaves} leaves, {doubts} in doubt");
+    assert!(inner > 10 && leaves > 100 && doubts > 20, "{inner}, {leaves}, {doubts}");
 }
 
 #[test]
