@@ -107,6 +107,10 @@ struct Scan {
     object: u64,
     commit: u64,
     when: u64,
+    /// Nothing can be read of the segment that the log goes on in as an anchor says.
+    is_log_lost: bool,
+    /// The last use of a segment of which there is a page that nobody can tell of what it was; 0 if there is none.
+    unknown: u64,
     /// The mark of the last checkpoint that an anchor speaks of.
     anchored: u64,
     /// Pages of data that nothing names but perhaps the index: by segment.
@@ -116,7 +120,8 @@ struct Scan {
 impl Scan {
     /// What is there, where anchors speak of a `last` commit and checkpoint.
     fn of(media: &mut Media, last: Last) -> Result<Scan> {
-        let mut scan = Scan { commit: last.commit, anchored: last.mark, ..Scan::default() };
+        let is_log_lost = media.is_chain_lost(&last.chains)?;
+        let mut scan = Scan { commit: last.commit, anchored: last.mark, is_log_lost, ..Scan::default() };
         for segment in 0..media.segments.count() as u32 {
             if segment >= media.kept() {
                 scan.look_at(media, segment)?;
@@ -189,6 +194,7 @@ impl Scan {
             if !any.is_empty() {
                 self.node_lost = Some((u64::MAX, 0));
                 self.any_lost.push((u64::MAX, 0));
+                self.unknown = u64::MAX;
             }
             return Ok(());
         };
@@ -207,6 +213,9 @@ impl Scan {
                 LogEntry::Data { .. } => None,
             })
             .collect();
+        if !any.is_empty() {
+            self.unknown = self.unknown.max(serial);
+        }
         any.retain(|index| is_index && !named.contains(index));
         nodes.retain(|index| !named.contains(index));
         self.node_lost = self.node_lost.max(nodes.iter().chain(&any).max().map(|index| (serial, *index)));
@@ -381,15 +390,17 @@ impl Scan {
     }
 
     /// What is missing behind the last commit that was read, which the log from a checkpoint on ends with: anchors or
-    /// checkpoints speak of a later one, pages of the log behind it cannot be read, or data was written after it. Whether
-    /// such data was committed nobody can tell then: what is promised is in it.
+    /// checkpoints speak of a later one, pages of the log behind it cannot be read, or data was written after it and there are
+    /// pages that may have been of the log. Whether such data was committed nobody can tell then: what is promised is in it.
     fn missing_after(&self, last: u64, when: u64, base: Option<u64>, at: usize) -> Option<Gap> {
         let is_behind = |page: &&(u64, Addr)| self.logged.is_none_or(|logged| **page > logged.0);
         let behind = self.hidden.iter().filter(is_behind).count() as u64;
         // Those between the last page that can be read and the checkpoint are in its nodes.
         let logged = self.logged.map_or(0, |logged| logged.1);
         let known = base.map_or(0, |base| base.saturating_sub(logged));
-        let is_missing = self.commit > last || behind > known || self.when > when;
+        let is_unknown = self.unknown >= self.logged.map_or(1, |logged| logged.0.0);
+        let is_written = is_unknown && self.when > when;
+        let is_missing = self.commit > last || behind > known || self.is_log_lost || is_written;
         let commit = (self.commit > last).then_some(self.commit);
         is_missing.then_some(Gap { at, commits: (last, commit), when: (when, u64::MAX) })
     }
