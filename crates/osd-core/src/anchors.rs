@@ -142,11 +142,12 @@ fn check_version(input: &mut Input, magic: u64) -> Result<()> {
     }
 }
 
-/// The last commit that anchors speak of, and the mark of the last checkpoint.
-#[derive(Clone, Copy, Debug, Default)]
+/// The last commit that anchors speak of, the mark of the last checkpoint, and where chains go on after that.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Last {
     pub commit: u64,
     pub mark: u64,
+    pub chains: Vec<ChainStart>,
 }
 
 /// What has to be known of a store before anything of it can be found.
@@ -230,10 +231,10 @@ impl Anchors {
                         let anchor = flash.read(addr, PageKind::Anchor).and_then(|page| Anchor::read(&page));
                         let placement = String::new();
                         anchor.map(|anchor| {
-                            last = Last {
-                                commit: last.commit.max(anchor.commit),
-                                mark: last.mark.max(anchor.mark),
-                            };
+                            last.commit = last.commit.max(anchor.commit);
+                            if anchor.mark >= last.mark {
+                                (last.mark, last.chains) = (anchor.mark, anchor.chains);
+                            }
                             let Anchor { segment_blocks, kept, .. } = anchor;
                             FormatRecord { segment_blocks, kept, keep_bytes, placement }
                         })

@@ -93,6 +93,10 @@ impl Store {
                 }
             }
             self.check_segments(&extents, &mut checked);
+            let unled = self.index.tree.unled(&mut self.index.media.flash)?.len();
+            if unled > 0 {
+                checked.problems.push(format!("{unled} nodes are kept that the index does not lead to"));
+            }
             let free = self.least_number()?..NUMBERS_END;
             if !free.contains(&self.next_object) {
                 checked.problems.push(format!(

@@ -136,6 +136,8 @@ pub(super) enum Trouble {
 pub(super) enum Fault {
     /// The array's code cannot make it out, neither bytes nor spare area.
     Unreadable,
+    /// It looks like one that a power cut tore.
+    Torn,
     /// This bit of the spare area is wrong, and nobody says so: of its sequence, or from 64 on of its owner.
     SpareBit(u32),
 }
@@ -344,6 +346,7 @@ impl Flash {
         #[cfg(test)]
         match (self.faults.get(&(block, page)), found) {
             (Some(Fault::Unreadable), _) => return Err(Failure::Unreadable),
+            (Some(Fault::Torn), _) => return Ok(Page::Torn),
             (Some(Fault::SpareBit(bit)), Page::Programmed(tag)) => {
                 let both = u128::from(tag.sequence) | u128::from(tag.owner) << 64;
                 let wrong = both ^ 1 << bit;

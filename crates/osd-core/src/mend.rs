@@ -515,6 +515,11 @@ impl Store {
             let what = format!("{mended} nodes of the index were made again from those below them");
             self.damage.push(Mended::whole(what));
         }
+        let unled = self.index.tree.give_up_unled(&mut self.index.media.flash)?;
+        if unled > 0 {
+            self.damage
+                .push(Mended::whole(format!("{unled} nodes that the index does not lead to are given up")));
+        }
         if self.number_objects()? {
             let what = "objects to come had no numbers that are free, and have some now";
             self.damage.push(Mended::whole(what.into()));

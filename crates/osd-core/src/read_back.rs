@@ -13,6 +13,7 @@ use super::segments::State;
 use super::summary::{self, Entries, LogEntry};
 use super::{is_damage, pieces};
 use bimetal_base::Result;
+use std::collections::BTreeMap;
 
 /// A page of a chain.
 struct Chained {
@@ -180,7 +181,8 @@ impl Media {
         let mut found = Vec::new();
         // What is in a bad block can be read.
         for segment in self.kept()..self.segments.count() as u32 {
-            if self.serial_of(segment)? < first {
+            let serial = self.serial_of(segment)?;
+            if serial < first {
                 continue;
             }
             for index in 0..self.flash.pages_per_segment() {
@@ -189,7 +191,8 @@ impl Media {
                     Err(why) if is_damage(&why) => None,
                     tag => tag?,
                 };
-                let Some(PageTag { kind, serial, .. }) = tag else { continue };
+                let Some(tag) = tag.filter(|tag| !self.is_left_over(addr, tag, serial)) else { continue };
+                let kind = tag.kind;
                 let start = match kind {
                     PageKind::Log => log,
                     PageKind::Access => access,
@@ -256,6 +259,25 @@ impl Media {
         Ok(all)
     }
 
+    /// Whether the log goes on in a segment of which several pages were written and none can be read: what came after them may
+    /// be lost.
+    pub(super) fn is_chain_lost(&mut self, starts: &[ChainStart]) -> Result<bool> {
+        let Some(start) = starts.first().filter(|start| start.segment < self.flash.segments()) else {
+            return Ok(false);
+        };
+        // One page that is damaged takes nothing along.
+        if start.index < 2 {
+            return Ok(false);
+        }
+        for index in 0..self.flash.pages_per_segment() {
+            let tag = readable(self.flash.read_tag(self.flash.addr(start.segment, index)))?.flatten();
+            if tag.is_some_and(|tag| tag.serial == start.serial) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Whether a page is of an earlier use of its segment than the one with this number: a block that could not be erased is bad,
     /// and keeps what was on it.
     fn is_left_over(&self, addr: Addr, tag: &PageTag, serial: u64) -> bool {
@@ -263,9 +285,9 @@ impl Media {
     }
 
     /// The number of the use of a segment, as the first two pages have it that can be read, and those of bad blocks; 0 if they
-    /// have none.
+    /// have none. Where these differ, all pages of it tell.
     fn serial_of(&mut self, segment: u32) -> Result<u64> {
-        let mut serial = 0;
+        let mut found = None;
         let mut pages = 0;
         for index in 0..self.flash.pages_per_segment() {
             let addr = self.flash.addr(segment, index);
@@ -276,13 +298,45 @@ impl Media {
                 // Others tell.
                 Err(why) if is_damage(&why) => continue,
                 Err(why) => return Err(why),
-                Ok(tag) => serial = serial.max(tag.map_or(0, |tag| tag.serial)),
+                Ok(Some(tag)) if found.is_some_and(|serial| serial != tag.serial) => {
+                    return self.serial_among(segment);
+                }
+                Ok(Some(tag)) => found = Some(tag.serial),
+                Ok(None) => {}
             }
             pages += u32::from(!self.flash.is_bad(addr));
             if pages == 2 {
                 break;
             }
         }
-        Ok(serial)
+        Ok(found.unwrap_or(0))
+    }
+
+    /// The number of the use of a segment whose pages do not all have the same: the greatest that more than one has, or one
+    /// that can be read or, of a page of data, is in a good block where all others are in bad ones.
+    fn serial_among(&mut self, segment: u32) -> Result<u64> {
+        let mut all = BTreeMap::<u64, Vec<(Addr, PageKind)>>::new();
+        for index in 0..self.flash.pages_per_segment() {
+            let addr = self.flash.addr(segment, index);
+            if let Some(tag) = readable(self.flash.read_tag(addr))?.flatten() {
+                all.entry(tag.serial).or_default().push((addr, tag.kind));
+            }
+        }
+        let others_are_left = |media: &Media, serial: u64| {
+            let others = all.iter().filter(|(its, _)| **its != serial).flat_map(|(_, pages)| pages);
+            others.into_iter().all(|(addr, _)| media.flash.is_bad(*addr))
+        };
+        for (serial, pages) in all.iter().rev() {
+            let (addr, kind) = pages[0];
+            let is_right = pages.len() > 1
+                || match kind {
+                    PageKind::Data => !self.flash.is_bad(addr) && others_are_left(self, *serial),
+                    kind => readable(self.flash.read(addr, kind))?.is_some(),
+                };
+            if is_right {
+                return Ok(*serial);
+            }
+        }
+        Ok(all.into_keys().next_back().unwrap_or(0))
     }
 }

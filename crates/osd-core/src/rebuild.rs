@@ -6,6 +6,8 @@
 //!    *mark*, how many others that wrote, and which was the last one complete then (its *base*); a page of the log has a
 //!    base, too. A checkpoint of which all nodes are there, or that something later names as its base, was complete; one
 //!    past which something later goes on from an older base was given up.
+//!    Where the pages of a checkpoint's node table can be read they say which of a node's pages counted, whether that can be
+//!    read or not; else the newest that can be read does, and objects that it has are named where a newer one may be lost.
 //! 3. The newest complete checkpoint of which the whole tree can be read counts, or the one before it, whose nodes are all
 //!    kept, with the log from there. Where neither is whole, the newest one's tree is mended (`mend`), from what the segments
 //!    say was written: their summaries, those so far of segments that were open, and the directories of pages of pieces.
@@ -15,7 +17,7 @@
 //! Nothing is written before the last step, and nothing that this stands on is erased before the first checkpoint is there: a
 //! cut of the power leaves what can be rebuilt again.
 //!
-//! Memory: 48 bytes a page of the index, and what the mending takes. Cost: all spare areas, all pages of the index, the log
+//! Memory: 48 bytes a page of the index, the newest pages of the node table, and what the mending takes. Cost: all spare areas, all pages of the index, the log
 //! and summaries; with a gap in the log, all that objects hold.
 
 use super::anchors::{Anchors, Last};
@@ -64,6 +66,18 @@ struct Seen {
     span: Option<(Key, Key)>,
 }
 
+/// A page of the node table.
+struct Table {
+    /// Which of its pages it is.
+    number: u32,
+    /// The mark of the checkpoint that wrote it.
+    mark: u64,
+    entries: Vec<u32>,
+}
+
+/// So many pages of the node table of one number are looked at, the newest: checkpoints that were given up wrote some, too.
+const TABLES_KEPT: usize = 6;
+
 /// Everything that a flash has of the index and the log.
 #[derive(Default)]
 struct Scan {
@@ -75,12 +89,28 @@ struct Scan {
     logged: Option<((u64, Addr), u64)>,
     hidden: Vec<(u64, Addr)>,
     access: Vec<Addr>,
+    /// Pages of the node table, the newest first, and where all of them were found that can be read or not.
+    tables: Vec<Table>,
+    tables_at: Vec<((u64, u32), Option<Addr>)>,
+    /// The places of pages of which nobody can tell what they were.
+    any_lost: Vec<(u64, u32)>,
+    /// The marks of checkpoints that wrote a page of the node table of which no copy can be read, or a page of which nobody
+    /// can tell what it was.
+    tables_lost: Vec<u64>,
+    /// The place of the last page that cannot be read and may have been a node, of which nothing says which.
+    node_lost: Option<(u64, u32)>,
+    /// The marks of checkpoints that were given up.
+    given_up: FxHashSet<u64>,
     /// The greatest numbers of the use of a segment, of an object, of a commit that a checkpoint or an anchor speaks of, and of
     /// when data was written.
     serial: u64,
     object: u64,
     commit: u64,
     when: u64,
+    /// Nothing can be read of the segment that the log goes on in as an anchor says.
+    is_log_lost: bool,
+    /// The last use of a segment of which there is a page that nobody can tell of what it was; 0 if there is none.
+    unknown: u64,
     /// The mark of the last checkpoint that an anchor speaks of.
     anchored: u64,
     /// Pages of data that nothing names but perhaps the index: by segment.
@@ -90,7 +120,8 @@ struct Scan {
 impl Scan {
     /// What is there, where anchors speak of a `last` commit and checkpoint.
     fn of(media: &mut Media, last: Last) -> Result<Scan> {
-        let mut scan = Scan { commit: last.commit, anchored: last.mark, ..Scan::default() };
+        let is_log_lost = media.is_chain_lost(&last.chains)?;
+        let mut scan = Scan { commit: last.commit, anchored: last.mark, is_log_lost, ..Scan::default() };
         for segment in 0..media.segments.count() as u32 {
             if segment >= media.kept() {
                 scan.look_at(media, segment)?;
@@ -99,30 +130,47 @@ impl Scan {
         scan.versions.sort_by_key(|version| version.place);
         scan.log.sort_by_key(|page| page.0);
         scan.place_unreadable();
+        scan.read_tables(media)?;
         Ok(scan)
     }
 
     fn look_at(&mut self, media: &mut Media, segment: u32) -> Result<()> {
         let (mut serials, mut read) = (BTreeMap::<u64, u32>::new(), FxHashSet::default());
         let mut hidden = Vec::new();
+        // Pages that cannot be read and are nodes, pages of the table, or may be one of these.
+        let (mut nodes, mut tables, mut any, mut is_index) = (Vec::new(), Vec::new(), Vec::new(), false);
         for index in 0..media.flash.pages_per_segment() {
             let addr = media.flash.addr(segment, index);
             let tag = match media.flash.read_tag(addr) {
-                Err(why) if is_damage(&why) => None,
+                Err(why) if is_damage(&why) => {
+                    if media.flash.was_whole(addr) {
+                        any.push(index);
+                    }
+                    None
+                }
                 tag => tag?,
             };
             let Some(tag) = tag else { continue };
             *serials.entry(tag.serial).or_default() += 1;
+            is_index |= matches!(tag.kind, PageKind::Node | PageKind::Table | PageKind::Checkpoint);
             let place = (tag.serial, index);
             match tag.kind {
                 PageKind::Node => {
-                    let Some((id, seen)) = Seen::of(&mut media.flash, addr)? else { continue };
+                    let Some((id, seen)) = Seen::of(&mut media.flash, addr)? else {
+                        nodes.push(index);
+                        continue;
+                    };
                     read.insert(index);
                     self.versions.push(Version { id, place, addr, mark: seen.by.mark, read: Some(seen) });
                 }
                 PageKind::Log => {
                     match media.flash.read(addr, PageKind::Log).and_then(|page| log::read_page(&page)) {
-                        Ok((written, _, its)) => {
+                        Ok((written, before, its)) => {
+                            for record in before.iter().chain([&its]).flat_map(|part| &part.records) {
+                                if let Record::Numbers { next_object, .. } = record {
+                                    self.object = self.object.max(next_object.saturating_sub(1));
+                                }
+                            }
                             self.log.push(((tag.serial, addr), written));
                             self.logged = self.logged.max(Some(((tag.serial, addr), its.commit)));
                         }
@@ -131,12 +179,26 @@ impl Scan {
                     }
                 }
                 PageKind::Access => self.access.push(addr),
+                PageKind::Table => match media.flash.read(addr, PageKind::Table) {
+                    Ok(_) => self.tables_at.push((place, Some(addr))),
+                    Err(why) if is_damage(&why) => tables.push(index),
+                    Err(why) => return Err(why),
+                },
                 _ => {}
             }
         }
         let most =
             serials.into_iter().filter(|(serial, _)| *serial < SERIAL_MAX).max_by_key(|(_, pages)| *pages);
-        let Some((serial, _)) = most else { return Ok(()) };
+        let Some((serial, _)) = most else {
+            // Nobody can tell when it was written.
+            if !any.is_empty() {
+                self.node_lost = Some((u64::MAX, 0));
+                self.any_lost.push((u64::MAX, 0));
+                self.unknown = u64::MAX;
+            }
+            return Ok(());
+        };
+        self.tables_at.extend(tables.into_iter().map(|index| ((serial, index), None)));
         self.serial = self.serial.max(serial);
         // What they say of themselves may be wrong.
         self.hidden.extend(hidden.into_iter().map(|addr| (serial, addr)));
@@ -144,6 +206,20 @@ impl Scan {
         if unnamed > 0 {
             self.unnamed.insert(segment, unnamed);
         }
+        let named: FxHashSet<u32> = entries
+            .iter()
+            .filter_map(|entry| match entry {
+                LogEntry::Node { index, .. } => Some(*index),
+                LogEntry::Data { .. } => None,
+            })
+            .collect();
+        if !any.is_empty() {
+            self.unknown = self.unknown.max(serial);
+        }
+        any.retain(|index| is_index && !named.contains(index));
+        nodes.retain(|index| !named.contains(index));
+        self.node_lost = self.node_lost.max(nodes.iter().chain(&any).max().map(|index| (serial, *index)));
+        self.any_lost.extend(any.into_iter().map(|index| (serial, index)));
         for entry in entries {
             match entry {
                 LogEntry::Node { id, index }
@@ -179,6 +255,63 @@ impl Scan {
         self.versions.retain(|version| version.mark != u64::MAX);
     }
 
+    /// The mark of the checkpoint that wrote what is at a place in the stream of the index.
+    fn mark_at(&self, place: (u64, u32)) -> u64 {
+        let before = self.versions.partition_point(|version| version.place < place);
+        before.checked_sub(1).map_or(0, |before| self.versions[before].mark)
+    }
+
+    /// Finds out which pages of the node table the pages of it are, and which checkpoints wrote them.
+    fn read_tables(&mut self, media: &mut Media) -> Result<()> {
+        self.tables_at.sort_unstable();
+        // A page of the table is written twice, one copy behind the other.
+        let mut by_mark = BTreeMap::<u64, Vec<bool>>::new();
+        for (place, addr) in &self.tables_at {
+            by_mark.entry(self.mark_at(*place)).or_default().push(addr.is_some());
+        }
+        let no_copy = |its: &[bool]| its.chunks(2).any(|pair| !pair.contains(&true));
+        self.tables_lost = by_mark.into_iter().filter(|one| no_copy(&one.1)).map(|one| one.0).collect();
+        let any_lost: Vec<u64> = self.any_lost.iter().map(|place| self.mark_at(*place)).collect();
+        self.tables_lost.extend(any_lost);
+        let read = self.versions.iter().filter(|version| version.read.is_some());
+        let nodes: FxHashMap<u32, (u32, u64)> =
+            read.map(|version| (version.addr.0, (version.id, version.mark))).collect();
+        let per_table = media.flash.page_bytes() as u32 / 4;
+        let is_one = nodes.values().all(|node| node.0 < per_table);
+        let mut kept = FxHashMap::<u32, usize>::default();
+        for (place, addr) in self.tables_at.iter().rev() {
+            let Some(addr) = addr else { continue };
+            let page = media.flash.read(*addr, PageKind::Table)?;
+            let word = |four: &[u8]| u32::from_le_bytes([four[0], four[1], four[2], four[3]]);
+            let entries: Vec<u32> = page.chunks_exact(4).map(word).collect();
+            let (mut number, mut mark) = (is_one.then_some(0), self.mark_at(*place));
+            let mut is_stale = false;
+            for (index, entry) in (0..).zip(&entries).filter(|(_, entry)| **entry != NOWHERE) {
+                match nodes.get(entry) {
+                    Some((id, its)) => {
+                        mark = mark.max(*its);
+                        is_stale |= id % per_table != index
+                            || *number.get_or_insert(id / per_table) != id / per_table;
+                    }
+                    None if media.flash.segment_of(Addr(*entry)) >= media.flash.segments() => is_stale = true,
+                    None => {
+                        // What cannot be read may say anything of itself.
+                        let tag = media.flash.read_tag(Addr(*entry));
+                        let tag = tag.ok().flatten().filter(|tag| tag.kind != PageKind::Node);
+                        is_stale |= tag.is_some_and(|tag| media.flash.read(Addr(*entry), tag.kind).is_ok());
+                    }
+                }
+            }
+            let (Some(number), false) = (number, is_stale) else { continue };
+            let kept = kept.entry(number).or_default();
+            if *kept < TABLES_KEPT {
+                *kept += 1;
+                self.tables.push(Table { number, mark, entries });
+            }
+        }
+        Ok(())
+    }
+
     /// Checkpoints that something was written by, and that were complete, the newest first; all others were given up.
     fn checkpoints(&mut self) -> Vec<Complete> {
         // When something was written, and the base that it went on from.
@@ -203,6 +336,7 @@ impl Scan {
             }
             let is_whole = which.len() == by.count as usize;
             if given_up || !is_whole && greatest < mark {
+                self.given_up.insert(mark);
                 self.versions.retain(|version| version.mark != mark);
             } else {
                 complete.push(Complete { mark, commit: by.commit, missing: by.count - which.len() as u32 });
@@ -211,10 +345,43 @@ impl Scan {
         complete
     }
 
-    /// Where each node lies for a checkpoint.
-    fn table(&self, mark: u64) -> FxHashMap<u32, &Version> {
-        let written = self.versions.iter().filter(|version| version.mark <= mark);
-        written.map(|version| (version.id, version)).collect()
+    /// Where each node lies for a checkpoint: as the node table has it where that can be read, and else on the last page that can.
+    fn table(&self, mark: u64, per_table: u32) -> FxHashMap<u32, Known<'_>> {
+        let counts = |its: u64| its <= mark && !self.given_up.contains(&its);
+        let mut tables = FxHashMap::<u32, (&Table, bool)>::default();
+        for table in self.tables.iter().filter(|table| counts(table.mark)) {
+            let is_last = |its: &u64| *its <= table.mark || !counts(*its);
+            tables.entry(table.number).or_insert_with(|| (table, self.tables_lost.iter().all(is_last)));
+        }
+        let (mut at, mut by_id) = (FxHashMap::default(), FxHashMap::default());
+        for version in self.versions.iter().filter(|version| version.mark <= mark) {
+            at.insert(version.addr.0, version);
+            let table = tables.get_mut(&(version.id / per_table));
+            if table.as_ref().is_some_and(|table| version.mark <= table.0.mark) {
+                continue;
+            }
+            // It wrote a page of the table, too, or was cut off before that.
+            let is_its = version.mark == mark;
+            if let Some(table) = table {
+                table.1 &= is_its;
+            }
+            let lost = self.node_lost.is_some_and(|lost| version.place < lost);
+            by_id.insert(version.id, Known::of(version, is_its || !lost));
+        }
+        for (table, is_sure) in tables.into_values() {
+            for (index, entry) in (0..).zip(&table.entries).filter(|(_, entry)| **entry != NOWHERE) {
+                let id = table.number * per_table + index;
+                let known = match at.get(entry) {
+                    Some(version) => {
+                        let lost = self.node_lost.is_some_and(|lost| version.place < lost);
+                        Known::of(version, is_sure || !lost)
+                    }
+                    None => Known { addr: Addr(*entry), read: None, mark: table.mark, is_sure },
+                };
+                by_id.entry(id).or_insert(known);
+            }
+        }
+        by_id
     }
 
     /// Pages of the log that were written after a checkpoint.
@@ -223,17 +390,35 @@ impl Scan {
     }
 
     /// What is missing behind the last commit that was read, which the log from a checkpoint on ends with: anchors or
-    /// checkpoints speak of a later one, pages of the log behind it cannot be read, or data was written after it. Whether
-    /// such data was committed nobody can tell then: what is promised is in it.
+    /// checkpoints speak of a later one, pages of the log behind it cannot be read, or data was written after it and there are
+    /// pages that may have been of the log. Whether such data was committed nobody can tell then: what is promised is in it.
     fn missing_after(&self, last: u64, when: u64, base: Option<u64>, at: usize) -> Option<Gap> {
         let is_behind = |page: &&(u64, Addr)| self.logged.is_none_or(|logged| **page > logged.0);
         let behind = self.hidden.iter().filter(is_behind).count() as u64;
         // Those between the last page that can be read and the checkpoint are in its nodes.
         let logged = self.logged.map_or(0, |logged| logged.1);
         let known = base.map_or(0, |base| base.saturating_sub(logged));
-        let is_missing = self.commit > last || behind > known || self.when > when;
+        let is_unknown = self.unknown >= self.logged.map_or(1, |logged| logged.0.0);
+        let is_written = is_unknown && self.when > when;
+        let is_missing = self.commit > last || behind > known || self.is_log_lost || is_written;
         let commit = (self.commit > last).then_some(self.commit);
         is_missing.then_some(Gap { at, commits: (last, commit), when: (when, u64::MAX) })
+    }
+}
+
+/// Where a node lies for a checkpoint.
+struct Known<'a> {
+    addr: Addr,
+    /// None if it cannot be read.
+    read: Option<&'a Seen>,
+    mark: u64,
+    /// There is no page of it that was written later and counted.
+    is_sure: bool,
+}
+
+impl Known<'_> {
+    fn of(version: &Version, is_sure: bool) -> Known<'_> {
+        Known { addr: version.addr, read: version.read.as_ref(), mark: version.mark, is_sure }
     }
 }
 
@@ -277,53 +462,101 @@ struct Base {
     table: Vec<u32>,
     /// Nodes that are named and cannot be read, or are older than they should be.
     missing: u32,
+    /// The keys of leaves of which a later page may be lost.
+    doubtful: Vec<Lost>,
+}
+
+/// The nodes that the root leads to, and how many of them cannot be read.
+fn reach(by_id: &FxHashMap<u32, Known>) -> (BTreeSet<u32>, u32) {
+    let (mut reached, mut waiting, mut damaged) = (BTreeSet::new(), vec![(ROOT, None)], 0);
+    while let Some((id, level)) = waiting.pop() {
+        if !reached.insert(id) {
+            continue;
+        }
+        match by_id.get(&id).and_then(|known| known.read) {
+            Some(seen) if level.is_none_or(|level| level == seen.level) => {
+                waiting.extend(seen.children.iter().map(|child| (*child, Some(seen.level - 1))));
+            }
+            _ => damaged += 1,
+        }
+    }
+    (reached, damaged)
+}
+
+/// The keys that belong to leaves of which a later page may be lost.
+fn doubtful(by_id: &FxHashMap<u32, Known>) -> Vec<Lost> {
+    let span = |known: &Known| Some((known.read.filter(|seen| seen.level == 0)?.span?, known.is_sure));
+    let mut leaves: Vec<((Key, Key), bool)> = by_id.values().filter_map(span).collect();
+    leaves.sort_unstable();
+    let mut ranges = Vec::<Lost>::new();
+    for (index, ((first, _), _)) in leaves.iter().enumerate().filter(|(_, leaf)| !leaf.1) {
+        let first = if index == 0 { Key::onode(0) } else { *first };
+        let end = leaves.get(index + 1).map_or(Key { object: u64::MAX, place: u64::MAX }, |next| next.0.0);
+        match ranges.last_mut().filter(|range| range.1 == first) {
+            Some(range) => range.1 = end,
+            None => ranges.push((first, end)),
+        }
+    }
+    ranges
+}
+
+/// Whether all pages of the node table are there that a checkpoint wrote: they name its nodes that cannot be read.
+fn hidden_is_known(scan: &Scan, complete: &Complete) -> bool {
+    let wrote_some = scan.tables.iter().any(|table| table.mark == complete.mark);
+    wrote_some && !scan.tables_lost.contains(&complete.mark)
 }
 
 impl Base {
-    fn of(scan: &Scan, complete: &Complete) -> Base {
-        let mut by_id = scan.table(complete.mark);
+    fn of(scan: &Scan, complete: &Complete, per_table: u32) -> Base {
+        let mut by_id = scan.table(complete.mark, per_table);
+        // Inner nodes of which a later page may be lost are made again from those below them.
+        let is_doubtful = |known: &Known| !known.is_sure && known.read.is_some_and(|seen| seen.level > 0);
+        let before = by_id.len();
+        by_id.retain(|_, known| !is_doubtful(known));
+        let mut without = before - by_id.len();
         // All that the root leads to.
-        let (mut reached, mut waiting, mut damaged) = (BTreeSet::new(), vec![(ROOT, None)], 0);
-        while let Some((id, level)) = waiting.pop() {
-            if !reached.insert(id) {
-                continue;
-            }
-            match by_id.get(&id).and_then(|version| version.read.as_ref()) {
-                Some(seen) if level.is_none_or(|level| level == seen.level) => {
-                    waiting.extend(seen.children.iter().map(|child| (*child, Some(seen.level - 1))));
-                }
-                _ => damaged += 1,
-            }
+        let (mut reached, mut damaged) = reach(&by_id);
+        let mark_of = |id: &u32| by_id.get(id).filter(|known| known.read.is_some_and(|seen| seen.level > 0));
+        let last = reached.iter().filter_map(mark_of).map(|known| known.mark).max();
+        let last = last.max(by_id.get(&ROOT).map(|root| root.mark)).unwrap_or(0);
+        let is_later = |(id, known): (&u32, &Known)| known.mark > last && !reached.contains(id);
+        if damaged == 0 && by_id.iter().any(is_later) {
+            // What gave that up, or leads to it, was written later, too.
+            by_id.remove(&ROOT);
+            without += 1;
+            (reached, damaged) = reach(&by_id);
         }
-        match damaged {
+        match damaged + without as u32 {
             0 => by_id.retain(|id, _| reached.contains(id)),
             // What names them may be what cannot be read.
             _ => forget_stale(&mut by_id, &reached),
         }
-        // What this checkpoint wrote and nobody can read is known where a summary names it.
-        let named = by_id.values().filter(|version| version.read.is_none() && version.mark == complete.mark);
-        let missing = damaged + complete.missing.saturating_sub(named.count() as u32);
+        // What this checkpoint wrote and nobody can read is known where a summary or the node table names it.
+        let named = by_id.values().filter(|known| known.read.is_none() && known.mark == complete.mark);
+        let hidden = complete.missing.saturating_sub(named.count() as u32);
+        let is_known = by_id.values().all(|known| known.is_sure) && hidden_is_known(scan, complete);
+        let missing = damaged + without as u32 + if is_known { 0 } else { hidden };
         let last = reached.iter().chain(by_id.keys()).max().copied().unwrap_or(ROOT);
         let mut table = vec![NOWHERE; last as usize + 1];
-        for (id, version) in by_id {
-            table[id as usize] = version.addr.0;
-        }
-        Base { mark: complete.mark, commit: Some(complete.commit), table, missing }
+        by_id.iter().for_each(|(id, known)| table[*id as usize] = known.addr.0);
+        let doubtful = doubtful(&by_id);
+        Base { mark: complete.mark, commit: Some(complete.commit), table, missing, doubtful }
     }
 
     fn nothing() -> Base {
-        Base { mark: 0, commit: None, table: vec![NOWHERE], missing: 1 }
+        Base { mark: 0, commit: None, table: vec![NOWHERE], missing: 1, doubtful: Vec::new() }
     }
 }
 
 /// Takes out of a tree that is not whole the nodes that had been given up: those that no node leads to, of which another on
 /// their level that was written later has the keys.
-fn forget_stale(by_id: &mut FxHashMap<u32, &Version>, reached: &BTreeSet<u32>) {
-    let mut all: Vec<(u32, &Version)> = by_id.iter().map(|(id, version)| (*id, *version)).collect();
-    all.sort_by_key(|(id, version)| (std::cmp::Reverse(version.mark), *id));
+fn forget_stale(by_id: &mut FxHashMap<u32, Known>, reached: &BTreeSet<u32>) {
+    let mut all: Vec<(u32, u64, &Seen)> =
+        by_id.iter().filter_map(|(id, known)| Some((*id, known.mark, known.read?))).collect();
+    all.sort_by_key(|(id, mark, _)| (std::cmp::Reverse(*mark), *id));
     let mut covered: FxHashMap<u8, BTreeMap<Key, Key>> = FxHashMap::default();
-    for (id, version) in all {
-        let Some(Seen { level, span: Some((first, last)), .. }) = &version.read else { continue };
+    for (id, _, seen) in all {
+        let Seen { level, span: Some((first, last)), .. } = seen else { continue };
         let spans = covered.entry(*level).or_default();
         let later = spans.range(..=*first).next_back().is_some_and(|(_, end)| end >= first);
         if later && !reached.contains(&id) {
@@ -398,9 +631,10 @@ impl Store {
     /// The newest checkpoint that is whole, with the log that goes on from it; else what is left of the newest.
     fn choose(&mut self, scan: &mut Scan) -> Result<(Base, Vec<Addr>)> {
         let newest: Vec<Complete> = scan.checkpoints().into_iter().take(2).collect();
+        let per_table = self.index.media.flash.page_bytes() as u32 / 4;
         let mut left = None;
         for (number, complete) in newest.iter().enumerate() {
-            let (base, log) = (Base::of(scan, complete), scan.log_after(complete.mark));
+            let (base, log) = (Base::of(scan, complete, per_table), scan.log_after(complete.mark));
             let (_, gaps) = self.index.log.read_past(&mut self.index.media, base.commit, &log)?;
             // An older one is no help where the log does not lead on from it.
             if base.missing == 0 && (number == 0 || gaps.is_empty()) {
@@ -464,6 +698,9 @@ impl Store {
             0 => Vec::new(),
             _ => tree.mend(&mut media.flash)?.1,
         };
+        if base.missing > 0 {
+            tree.give_up_unled(&mut media.flash)?;
+        }
         if base.missing > 0 && lost.is_empty() {
             self.damage.push(Mended::less(format!(
                 "{} nodes of the index cannot be read, and what they held is not known: objects may be as they were before",
@@ -489,6 +726,12 @@ impl Store {
         self.index.media.close_what_is_used();
         self.take_accesses(&scan.access)?;
         self.number_objects()?;
+        for range in &base.doubtful {
+            let (first, last) = self.objects_in(range);
+            self.damage.push(Mended::less(format!(
+                "objects {first} to {last} may be as they were before: what the index said of them later may be in a node that cannot be read"
+            )));
+        }
         if !lost.is_empty() || !gaps.is_empty() {
             for (segment, pages) in &scan.unnamed {
                 self.damage.push(Mended::less(format!(

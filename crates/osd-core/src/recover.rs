@@ -96,8 +96,8 @@ impl Store {
         check_kept(state.keep_bytes, options.keep_bytes)?;
         make_placement(&state.placement)?;
         let mut store = Store::with(place.take().ok_or_else(none)?, checkpoints, &state, options)?;
-        store.damage = passed.damage;
-        if let Err(why) = store.restore(&anchor, state, &table, (newer, &passed.pages)) {
+        store.damage.clone_from(&passed.damage);
+        if let Err(why) = store.restore(&anchor, state, &table, newer, &passed) {
             *place = Some(store.index.media.flash);
             return Err(why);
         }
@@ -149,7 +149,8 @@ impl Store {
         anchor: &Anchor,
         state: State,
         table: &[u32],
-        (newer, its_pages): (bool, &[Addr]),
+        newer: bool,
+        passed: &Passed,
     ) -> Result<()> {
         let rolled_back = newer || !self.damage.is_empty();
         let page_bytes = self.index.media.flash.page_bytes();
@@ -178,7 +179,18 @@ impl Store {
         let mut lost = Vec::new();
         let records = log.read(media, anchor.commit, &logged)?;
         if was_broken {
-            let mut hidden = media.hidden_after(&anchor.chains, log.last_page(), its_pages)?;
+            let newest = passed.anchors.first().unwrap_or(anchor);
+            if rolled_back && log.commit() < newest.commit {
+                let why = format!("commits after {} up to {} cannot be read", log.commit(), newest.commit);
+                return Err(Error::corrupt("the log of the object store", why, newest.number));
+            }
+            if media.is_chain_lost(&newest.chains)? {
+                let why = "nothing can be read of the segment that it goes on in";
+                return Err(Error::corrupt("the log of the object store", why, newest.number));
+            }
+            let its_pages: Vec<Addr> =
+                passed.anchors.iter().flat_map(|anchor| &anchor.pages).copied().collect();
+            let mut hidden = media.hidden_after(&anchor.chains, log.last_page(), &its_pages)?;
             // All of it is in the nodes that the checkpoint wrote.
             if let (true, Some(addr)) = (rolled_back, hidden.first()) {
                 let why =
@@ -309,8 +321,8 @@ struct Generation {
 struct Passed {
     /// What is damaged.
     damage: Vec<Mended>,
-    /// Pages that their anchors name.
-    pages: Vec<Addr>,
+    /// Their anchors, the newest first.
+    anchors: Vec<Anchor>,
 }
 
 impl Generation {
@@ -326,11 +338,11 @@ impl Generation {
     fn newest(flash: &mut Flash, found: Vec<Anchor>, anchors: &Anchors) -> Result<(Generation, Passed)> {
         let (mut passed, mut newest) = (Passed::default(), None);
         for anchor in found {
-            let (number, pages) = (anchor.number, anchor.pages.clone());
-            match Generation::read(flash, anchor, anchors) {
+            let number = anchor.number;
+            match Generation::read(flash, anchor.clone(), anchors) {
                 Ok(generation) => return Ok((generation, passed)),
                 Err(why) if is_damage(&why) => {
-                    passed.pages.extend(pages);
+                    passed.anchors.push(anchor);
                     let what = format!("checkpoint {number} cannot be read, the one before counts: {why}");
                     passed.damage.push(Mended::whole(what));
                     newest.get_or_insert(why);

@@ -221,6 +221,37 @@ impl Tree {
         self.give_up(id);
     }
 
+    /// The nodes that the root does not lead to.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`]: an inner node cannot be read.
+    pub fn unled(&mut self, flash: &mut Flash) -> Result<Vec<u32>> {
+        let (mut led, mut waiting) = (vec![false; self.slots.len()], vec![ROOT]);
+        led[ROOT as usize] = true;
+        while let Some(id) = waiting.pop() {
+            self.load(flash, id)?;
+            let node = self.node(id);
+            let children = (0..node.len()).filter(|_| !node.is_leaf()).map(|index| node.child(index));
+            for child in children {
+                let Some(is_led) = led.get_mut(child as usize) else { continue };
+                if !std::mem::replace(is_led, true) && node.level > 1 {
+                    waiting.push(child);
+                }
+            }
+        }
+        Ok(self.numbers().filter(|id| !led[*id as usize]).collect())
+    }
+
+    /// Gives up the nodes that the root does not lead to; how many.
+    ///
+    /// # Errors
+    /// As [`unled`](Tree::unled).
+    pub fn give_up_unled(&mut self, flash: &mut Flash) -> Result<usize> {
+        let unled = self.unled(flash)?;
+        unled.iter().for_each(|id| self.give_up(*id));
+        Ok(unled.len())
+    }
+
     fn keep(&mut self, id: u32, node: Node, dirty: bool) {
         let bytes = Cached::bytes(&node);
         self.memory += bytes;

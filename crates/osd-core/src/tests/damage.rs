@@ -311,7 +311,9 @@ pub(super) fn names(reports: &[String], id: u64) -> bool {
         let numbers = report.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse::<u64>().ok());
         let numbers: Vec<u64> = numbers.collect();
         match numbers[..] {
-            [from, to, ..] if report.contains("with objects") => (from..=to).contains(&id),
+            [from, to, ..] if report.contains("with objects") || report.starts_with("objects") => {
+                (from..=to).contains(&id)
+            }
             [its, ..] => report.starts_with("object") && its == id,
             [] => false,
         }

@@ -5,6 +5,7 @@ use super::damage::{names, pages_of};
 use super::*;
 use flash::{Addr, Fault, Flash};
 use layout::PageKind;
+use node::Node;
 use std::collections::BTreeSet;
 
 const PLACES: [PageKind; 3] = [PageKind::Anchor, PageKind::Checkpoint, PageKind::Table];
@@ -513,6 +514,254 @@ fn a_rebuilding_after_the_end_of_the_log_was_lost_ends_the_same_wherever_it_was_
     }
     eprintln!("{again} put together again");
     assert!(again > 20, "{again}");
+}
+
+#[test]
+fn what_was_never_committed_is_no_sign_that_the_log_lost_something() {
+    grid(|placement, blocks, _| {
+        let at = format!("{placement}, {blocks} blocks");
+        let made = || {
+            let (nand, _) = written_again(placement, blocks, true, false);
+            let mut store = Store::open(nand, options()).unwrap();
+            let id = store.create(0).unwrap();
+            store.write(id, 0, Content::Bytes(&[7; 20_000])).unwrap();
+            store.flush().unwrap();
+            let model = contents(&mut store);
+            store.write(id, 0, Content::Bytes(&vec![8; 90_000])).unwrap();
+            store.write(ObjectId(3), 0, Content::Bytes(&[9; 700])).unwrap();
+            store.write_out().unwrap();
+            (store.into_nand(), model)
+        };
+        let (nand, model) = made();
+        let (pages, nand) = pages_of(nand);
+        let mut flash = Flash::new(nand, 1);
+        let its = pages.iter().filter(|page| page.1 == PageKind::Checkpoint);
+        its.for_each(|page| flash.turn_bit(page.0, 99));
+        let (mut store, done) = Store::rebuild_on(flash, options()).unwrap();
+        assert!(done.iter().all(|one| !one.lost), "{at}: {done:?}");
+        assert!(contents(&mut store) == model, "{at}: {done:?}");
+        assert_sound(&mut store);
+    });
+}
+
+#[test]
+fn a_store_does_not_go_on_without_the_segment_that_its_log_went_on_in() {
+    let mut refused = 0;
+    grid(|placement, blocks, _| {
+        for is_unreadable in [true, false] {
+            let at = format!("{placement}, {blocks} blocks, unreadable {is_unreadable}");
+            let made = || {
+                let (nand, _) = written_again(placement, blocks, true, false);
+                let mut store = Store::open(nand, options()).unwrap();
+                store.flush().unwrap();
+                for round in 0..3 {
+                    store.write(ObjectId(5), 0, Content::Bytes(&[round; 300])).unwrap();
+                    store.flush().unwrap();
+                }
+                store.checkpoint(false).unwrap();
+                let chain = store.index.media.chains()[0];
+                for id in 10..12 {
+                    store.write(ObjectId(id), 0, Content::Bytes(&[id as u8; 300])).unwrap();
+                    store.flush().unwrap();
+                }
+                let model = contents(&mut store);
+                let mut flash = store.index.media.flash;
+                for index in 0..flash.pages_per_segment() {
+                    let addr = flash.addr(chain.segment, index);
+                    if flash.read_tag(addr).unwrap().is_some() {
+                        match is_unreadable {
+                            true => flash.damage(addr, Fault::Unreadable),
+                            false => flash.damage(addr, Fault::Torn),
+                        }
+                    }
+                }
+                (flash.with_segments(1), chain.index, model)
+            };
+            let (flash, index, model) = made();
+            if index < 2 {
+                continue;
+            }
+            match Store::open_on(flash, options()) {
+                Ok(mut store) => assert!(
+                    contents_past(&mut store).len() == model.len() && contents(&mut store) == model,
+                    "{at}"
+                ),
+                Err(why) => {
+                    assert!(is_damage(&why), "{at}: {why}");
+                    refused += 1;
+                }
+            }
+            let (mut store, done) = Store::rebuild_on(made().0, options()).unwrap();
+            let (is_less, reports) = (done.iter().any(|one| one.lost), words(done));
+            let found = contents_past(&mut store);
+            let ids = model.keys().chain(found.keys());
+            let differs: Vec<&u64> =
+                ids.filter(|id| found.get(id).and_then(Option::as_ref) != model.get(id)).collect();
+            // What is told to be lost may be as it was before.
+            let is_told = reports.iter().any(|report| report.contains("cannot be read: what they removed"));
+            let was_so = |id: &u64| {
+                let found = found.get(id).and_then(Option::as_ref);
+                found.is_some_and(|thing| thing.bytes.iter().all(|byte| *byte == (*id as u8 - 1) * 4 + 1))
+            };
+            assert!(
+                is_less && differs.iter().all(|id| names(&reports, **id) || is_told && was_so(id)),
+                "{at}: {differs:?}, {reports:?}"
+            );
+        }
+    });
+    assert!(refused > 7, "{refused}");
+}
+
+#[test]
+fn a_wrong_bit_in_an_old_page_of_the_log_does_not_make_it_the_last() {
+    for (placement, blocks) in PLACEMENTS.into_iter().zip([1, 1, 1, 2]) {
+        for damaged in [1, 2, 3] {
+            let at = format!("{placement}, {damaged} pages");
+            let (mut store, mut log) = (store(placement, blocks), Vec::new());
+            let id = store.create(0).unwrap();
+            for round in 0..120u8 {
+                store.write(id, 0, Content::Bytes(&[round; 300])).unwrap();
+                store.flush().unwrap();
+            }
+            store.checkpoint(false).unwrap();
+            store.checkpoint(false).unwrap();
+            store.write(id, 0, Content::Bytes(&[200; 300])).unwrap();
+            store.flush().unwrap();
+            let model = contents(&mut store);
+            let mut flash = store.index.media.flash;
+            for addr in (0..flash.segments() * flash.pages_per_segment()).map(Addr) {
+                if let Ok(Some(tag)) = flash.read_tag(addr)
+                    && tag.kind == PageKind::Log
+                {
+                    log.push((tag.serial, addr));
+                }
+            }
+            log.sort_unstable();
+            // In the first segment that is still there.
+            let first = log[0].1;
+            let its: Vec<Addr> = log.iter().filter(|page| page.0 == log[0].0).map(|page| page.1).collect();
+            flash.damage(flash.addr(flash.segment_of(first), 0), Fault::SpareBit(58));
+            its.iter().rev().take(damaged - 1).for_each(|addr| flash.turn_bit(*addr, 100));
+            for _ in 0..2 {
+                let mut store = Store::open_on(flash.with_segments(1), options())
+                    .unwrap_or_else(|why| panic!("{at}: {why}"));
+                assert_sound(&mut store);
+                assert!(contents(&mut store) == model, "{at}");
+                flash = store.index.media.flash;
+            }
+        }
+    }
+}
+
+#[test]
+fn nodes_that_the_index_does_not_lead_to_are_found_and_given_up() {
+    let (mut store, model) = written_node_by_node("split", 1);
+    let pages = store.index.tree.pages().count();
+    // One that a repair of a version before left.
+    let mut leaf = Node::empty_leaf();
+    let value = layout::Value::Attributes(b"stale"[..].into());
+    leaf.put(layout::Key::attributes(7), &value);
+    store.index.tree.add(leaf);
+    store.close().unwrap();
+    let mut store = reopened(store);
+    assert_eq!(store.index.tree.pages().count(), pages + 1);
+    let problems = store.check(true).unwrap().problems;
+    assert!(problems.len() == 1 && problems[0].contains("does not lead to"), "{problems:?}");
+    let done = store.repair().unwrap();
+    assert!(done.len() == 1 && !done[0].lost, "{done:?}");
+    let mut store = reopened(store);
+    assert_sound(&mut store);
+    assert_eq!(store.index.tree.pages().count(), pages);
+    assert!(contents(&mut store) == model);
+}
+
+/// A store whose nodes were written by different checkpoints, of which the segments do not say it yet; what it holds.
+fn written_node_by_node(placement: &str, blocks: u32) -> (Store, Model) {
+    let mut store = store(placement, blocks);
+    let ids: Vec<ObjectId> = (0..400).map(|_| store.create(0).unwrap()).collect();
+    for id in &ids {
+        store.write(*id, 0, Content::Bytes(&[1; 60])).unwrap();
+        store.set_attribute(*id, b"user.a", &[1; 20]).unwrap();
+    }
+    store.checkpoint(false).unwrap();
+    for (round, at) in (2..).zip([390, 30, 200, 80, 280]) {
+        for id in &ids[at..at + 5] {
+            store.write(*id, 0, Content::Bytes(&[round; 50])).unwrap();
+            store.set_attribute(*id, b"user.a", &[round; 20]).unwrap();
+        }
+        // The tree becomes wider, too.
+        for _ in 0..30 * u32::from(round % 2 == 0) {
+            let id = store.create(0).unwrap();
+            store.set_attribute(id, b"user.a", &[round; 20]).unwrap();
+        }
+        store.checkpoint(false).unwrap();
+    }
+    store.flush().unwrap();
+    let model = contents(&mut store);
+    (store, model)
+}
+
+#[test]
+fn an_older_page_of_a_node_is_not_taken_for_one_that_cannot_be_read() {
+    let (mut inner, mut leaves, mut doubts) = (0, 0, 0);
+    for (placement, blocks) in PLACEMENTS.into_iter().zip([1, 2, 1, 1]) {
+        let pages: Vec<(u32, Addr)> = written_node_by_node(placement, blocks).0.index.tree.pages().collect();
+        for (id, addr) in pages {
+            for (without_tables, both) in [(false, false), (true, false), (false, true), (true, true)] {
+                let at = format!("{placement}, node {id}, tables {without_tables}, and a leaf {both}");
+                let (store, model) = written_node_by_node(placement, blocks);
+                let other = store.index.tree.pages().nth(3).unwrap().1;
+                let mut flash = store.index.media.flash;
+                let is_leaf = Node::decode(id, &flash.read(addr, PageKind::Node).unwrap()).unwrap().is_leaf();
+                flash.turn_bit(addr, 99);
+                if both && other != addr {
+                    flash.turn_bit(other, 99);
+                }
+                for addr in (0..flash.segments() * flash.pages_per_segment()).map(Addr) {
+                    match flash.read_tag(addr) {
+                        Ok(Some(tag)) if tag.kind == PageKind::Checkpoint => flash.turn_bit(addr, 100),
+                        Ok(Some(tag)) if without_tables && tag.kind == PageKind::Table => {
+                            flash.turn_bit(addr, 100);
+                        }
+                        _ => {}
+                    }
+                }
+                let (store, done) = Store::rebuild_on(flash.with_segments(1), options()).unwrap();
+                let (is_less, reports) = (done.iter().any(|one| one.lost), words(done));
+                let mut store = reopened(store);
+                let found = contents_past(&mut store);
+                let ids: BTreeSet<u64> = model.keys().chain(found.keys()).copied().collect();
+                let differs: Vec<u64> = ids
+                    .into_iter()
+                    .filter(|id| found.get(id).and_then(Option::as_ref) != model.get(id))
+                    .collect();
+                let unnamed: Vec<&u64> = differs.iter().filter(|id| !names(&reports, **id)).collect();
+                assert!(unnamed.is_empty(), "{at}: {unnamed:?}, {reports:?}");
+                assert!(differs.is_empty() || is_less, "{at}: {reports:?}");
+                // What lies in other leaves is there.
+                assert!(
+                    found.len() + 130 > model.len(),
+                    "{at}: {} of {}, {reports:?}",
+                    found.len(),
+                    model.len()
+                );
+                if !without_tables && !both {
+                    assert!(is_leaf || differs.is_empty(), "{at}: {differs:?}, {reports:?}");
+                    let most = differs.len() < 60;
+                    assert!(most, "{at}: {differs:?}, {reports:?}");
+                }
+                assert_sound(&mut store);
+                inner += usize::from(!is_leaf);
+                leaves += usize::from(is_leaf);
+                doubts += usize::from(reports.iter().any(|one| one.contains("may be as they were before")));
+                if id % 4 == 0 {
+                    works_on(store, &at);
+                }
+            }
+        }
+    }
+    eprintln!("{inner} inner nodes, {leaves} leaves, {doubts} in doubt");
+    assert!(inner > 10 && leaves > 100 && doubts > 20, "{inner}, {leaves}, {doubts}");
 }
 
 #[test]
