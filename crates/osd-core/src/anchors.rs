@@ -8,6 +8,7 @@ use super::flash::{Addr, Flash};
 use super::is_damage;
 use super::layout::{Input, Output, PageKind, VERSION};
 use bimetal_base::{Error, Result};
+use std::collections::BTreeSet;
 
 /// Tells an anchor of this format from anything else: "bimetalO".
 const MAGIC: u64 = u64::from_le_bytes(*b"bimetalO");
@@ -142,11 +143,11 @@ fn check_version(input: &mut Input, magic: u64) -> Result<()> {
     }
 }
 
-/// The last commit that anchors speak of, the mark of the last checkpoint, and where chains go on after that.
+/// The last commit that anchors speak of, the marks of checkpoints, and where chains go on after the last of these.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Last {
     pub commit: u64,
-    pub mark: u64,
+    pub marks: BTreeSet<u64>,
     pub chains: Vec<ChainStart>,
 }
 
@@ -232,9 +233,10 @@ impl Anchors {
                         let placement = String::new();
                         anchor.map(|anchor| {
                             last.commit = last.commit.max(anchor.commit);
-                            if anchor.mark >= last.mark {
-                                (last.mark, last.chains) = (anchor.mark, anchor.chains);
+                            if last.marks.last().is_none_or(|mark| *mark <= anchor.mark) {
+                                last.chains = anchor.chains;
                             }
+                            last.marks.insert(anchor.mark);
                             let Anchor { segment_blocks, kept, .. } = anchor;
                             FormatRecord { segment_blocks, kept, keep_bytes, placement }
                         })

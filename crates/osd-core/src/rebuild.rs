@@ -4,7 +4,7 @@
 //!    a segment is.
 //! 2. All spare areas are read, and every page of the index and of the log. A node says which checkpoint wrote it, by its
 //!    *mark*, how many others that wrote, and which was the last one complete then (its *base*); a page of the log has a
-//!    base, too. A checkpoint of which all nodes are there, or that something later names as its base, was complete; one
+//!    base, too. A checkpoint of which all nodes are there, or that an anchor or something later names as its base, was complete; one
 //!    past which something later goes on from an older base was given up.
 //!    Where the pages of a checkpoint's node table can be read they say which of a node's pages counted, whether that can be
 //!    read or not; else the newest that can be read does, and objects that it has are named where a newer one may be lost.
@@ -111,8 +111,8 @@ struct Scan {
     is_log_lost: bool,
     /// The last use of a segment of which there is a page that nobody can tell of what it was; 0 if there is none.
     unknown: u64,
-    /// The mark of the last checkpoint that an anchor speaks of.
-    anchored: u64,
+    /// The marks of checkpoints that anchors speak of.
+    anchored: BTreeSet<u64>,
     /// Pages of data that nothing names but perhaps the index: by segment.
     unnamed: BTreeMap<u32, u32>,
 }
@@ -121,7 +121,7 @@ impl Scan {
     /// What is there, where anchors speak of a `last` commit and checkpoint.
     fn of(media: &mut Media, last: Last) -> Result<Scan> {
         let is_log_lost = media.is_chain_lost(&last.chains)?;
-        let mut scan = Scan { commit: last.commit, anchored: last.mark, is_log_lost, ..Scan::default() };
+        let mut scan = Scan { commit: last.commit, anchored: last.marks, is_log_lost, ..Scan::default() };
         for segment in 0..media.segments.count() as u32 {
             if segment >= media.kept() {
                 scan.look_at(media, segment)?;
@@ -335,7 +335,8 @@ impl Scan {
                 self.commit = self.commit.max(by.commit);
             }
             let is_whole = which.len() == by.count as usize;
-            if given_up || !is_whole && greatest < mark {
+            let is_named = greatest >= mark || self.anchored.contains(&mark);
+            if given_up || !is_whole && !is_named {
                 self.given_up.insert(mark);
                 self.versions.retain(|version| version.mark != mark);
             } else {
@@ -637,7 +638,8 @@ impl Store {
             let (base, log) = (Base::of(scan, complete, per_table), scan.log_after(complete.mark));
             let (_, gaps) = self.index.log.read_past(&mut self.index.media, base.commit, &log)?;
             // An older one is no help where the log does not lead on from it.
-            if base.missing == 0 && (number == 0 || gaps.is_empty()) {
+            let leads_on = gaps.is_empty() && self.index.log.commit() >= newest[0].commit;
+            if base.missing == 0 && (number == 0 || leads_on) {
                 self.note_cut_off(scan, &newest[number..])?;
                 return Ok((base, log));
             }
@@ -650,7 +652,7 @@ impl Store {
     /// commits are missing before it.
     fn note_cut_off(&mut self, scan: &Scan, newest: &[Complete]) -> Result<()> {
         let [newest, older, ..] = newest else { return Ok(()) };
-        if newest.mark <= scan.anchored {
+        if scan.anchored.last().is_some_and(|last| newest.mark <= *last) {
             return Ok(());
         }
         let log = scan.log_after(older.mark);
@@ -718,6 +720,8 @@ impl Store {
         }
         self.apply_past(&records, &gaps, &found.gone, &mut lost)?;
         self.index.media.close_what_is_used();
+        // What is lost is named up to the last object that is there.
+        self.number_objects()?;
         self.fill_lost(&lost, &found)?;
         if !gaps.is_empty() {
             self.complete_objects(&found.gone)?;

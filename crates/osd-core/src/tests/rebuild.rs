@@ -654,6 +654,54 @@ fn a_wrong_bit_in_an_old_page_of_the_log_does_not_make_it_the_last() {
 }
 
 #[test]
+fn a_checkpoint_that_an_anchor_names_counts_though_many_of_its_nodes_cannot_be_read() {
+    for (placement, kinds) in PLACEMENTS
+        .into_iter()
+        .flat_map(|one| [(one, [PageKind::Checkpoint; 2]), (one, [PageKind::Checkpoint, PageKind::Table])])
+    {
+        let mut store = store(placement, 1);
+        for _ in 0..200 {
+            let id = store.create(0).unwrap();
+            store.set_attribute(id, b"user.a", &[1; 20]).unwrap();
+        }
+        store.checkpoint(false).unwrap();
+        // Something in each leaf.
+        for id in (1..200).step_by(10) {
+            store.set_attribute(ObjectId(id), b"user.a", &[2; 20]).unwrap();
+        }
+        store.checkpoint(false).unwrap();
+        let model = contents(&mut store);
+        let at = format!("{placement}, {kinds:?}");
+        let nodes: Vec<Addr> = store.index.tree.pages().map(|page| page.1).collect();
+        let mut flash = store.index.media.flash;
+        let mark = |flash: &mut Flash, addr: Addr| {
+            node::read_by(&flash.read(addr, PageKind::Node).unwrap()).unwrap().1.mark
+        };
+        let marks: Vec<u64> = nodes.iter().map(|addr| mark(&mut flash, *addr)).collect();
+        let newest = marks.iter().max().copied().unwrap();
+        let its: Vec<&Addr> =
+            nodes.iter().zip(&marks).filter(|one| *one.1 == newest).map(|one| one.0).collect();
+        assert!(its.len() > 3, "{at}: {}", its.len());
+        its.iter().skip(2).take(1).for_each(|addr| flash.turn_bit(**addr, 99));
+        for addr in (0..flash.segments() * flash.pages_per_segment()).map(Addr) {
+            let tag = flash.read_tag(addr).unwrap();
+            if tag.is_some_and(|tag| kinds.contains(&tag.kind) || tag.kind == PageKind::Log) {
+                flash.turn_bit(addr, 100);
+            }
+        }
+        let (mut store, done) = Store::rebuild_on(flash.with_segments(1), options()).unwrap();
+        let reports = words(done);
+        let found = contents_past(&mut store);
+        let is_same = |id: &u64| found.get(id).is_some_and(|its| its.as_ref() == model.get(id));
+        let changed: Vec<u64> = (1..200).step_by(10).filter(is_same).collect();
+        assert!(changed.len() > 9, "{at}: {changed:?}, {reports:?}");
+        let unnamed: Vec<&u64> = model.keys().filter(|id| !is_same(id) && !names(&reports, **id)).collect();
+        assert!(unnamed.is_empty(), "{at}: {unnamed:?}, {reports:?}");
+        assert_sound(&mut store);
+    }
+}
+
+#[test]
 fn nodes_that_the_index_does_not_lead_to_are_found_and_given_up() {
     let (mut store, model) = written_node_by_node("split", 1);
     let pages = store.index.tree.pages().count();
