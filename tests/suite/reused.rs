@@ -87,7 +87,16 @@ fn member_of_raid(at: u64) -> Vec<u8> {
     block
 }
 
-/// Neither of these touches our first superblock: a table of partitions on the disk half, a RAID on either.
+/// The label of a physical volume of LVM2 in sector 1.
+fn label_of_lvm() -> Vec<u8> {
+    let mut sector = vec![0; 512];
+    sector[..8].copy_from_slice(b"LABELONE");
+    sector[8] = 1;
+    sector[24..32].copy_from_slice(b"LVM2 001");
+    sector
+}
+
+/// None of these touches our first superblock.
 #[test]
 fn a_half_that_carries_the_mark_of_another_is_refused_by_name_and_not_written() {
     let volume = Volume::new();
@@ -101,6 +110,8 @@ fn a_half_that_carries_the_mark_of_another_is_refused_by_name_and_not_written() 
     let marks = [
         (&disk, 0, table, "an MBR partition table", 510),
         (&disk, ends, member_of_raid(ends), "a member of a Linux RAID", ends),
+        (&disk, 512, label_of_lvm(), "an LVM2 volume", 536),
+        (&disk, 0, [b"LUKS\xba\xbe\0\x01".to_vec(), vec![0; 504]].concat(), "LUKS encryption", 0),
         (&ssd, 4096, member_of_raid(4096), "a member of a Linux RAID", 4096),
     ];
     for (half, at, mark, what, told) in marks {

@@ -98,11 +98,12 @@ pub fn reused_for(ssd: &dyn BlockDevice, path: &Path) -> Option<String> {
 /// [`Error::Invalid`] says whose, and what can be done.
 pub fn refuse_marked(half: &FileDevice) -> Result<()> {
     let mark = half.claim().and_then(|claim| guard::mark_beside(claim).ok().flatten());
-    let (Some(guard::Mark { what, at }), name) = (mark, &half.info().name) else { return Ok(()) };
+    let (Some(mark), name) = (mark, &half.info().name) else { return Ok(()) };
+    let (guard::Mark { what, at }, away) = (&mark, mark.taken_away_by(name));
     Err(Error::invalid(format!(
         "{name} is {what} (its mark is at byte {at}), and has a superblock of ours: it was given to something else, or the mark was left \
-         there before. Nothing was changed. If something else uses it now, it is no half any more: to look at what it held, mount -o ro, ls or get. If it is the \
-         half all the same, take that one mark away: wipefs --offset {at} {name}"
+         there before. Nothing was changed. If something else uses it now, it is no half any more: to look at what it held, mount -o ro, ls or get, \
+         or bimetal rescue for an SSD half. If it is the half all the same, take that one mark away: {away}"
     )))
 }
 

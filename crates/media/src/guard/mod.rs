@@ -543,6 +543,16 @@ pub fn mark_beside(claim: &Claim) -> Result<Option<Mark>> {
     marks::mark(looked, looked.size())
 }
 
+/// The same of a file or device, which is neither claimed nor kept from anybody.
+///
+/// # Errors
+/// What opening or reading it says.
+pub fn mark_at(path: &Path) -> Result<Option<Mark>> {
+    let file = File::open(path).map_err(|why| Error::io(path.display(), why))?;
+    let looked = signature::Looked { file: &file, name: path };
+    marks::mark(looked, looked.size())
+}
+
 /// Whether a device, or the file system that a file is on, takes no writes.
 pub fn is_read_only(path: &Path) -> bool {
     let Ok(found) = fs::metadata(path) else { return false };

@@ -33,6 +33,9 @@ enum At {
 /// How an SSD half is called.
 const SSD_HALF: &str = "an SSD half of bimetal";
 
+/// How a physical volume of LVM2 is called.
+pub(super) const LVM: &str = "an LVM2 volume";
+
 /// Magic numbers: what has them, where, and which bytes. The more telling first.
 const TABLE: &[(&str, At, &[u8])] = &[
     (SSD_HALF, At::Start(0), b"BIMETSSD"),
@@ -40,10 +43,10 @@ const TABLE: &[(&str, At, &[u8])] = &[
     ("an object store of bimetal", At::Start(0), b"bimetalN"),
     ("LUKS encryption", At::Start(0), b"LUKS\xba\xbe"),
     ("BitLocker encryption", At::Start(3), b"-FVE-FS-"),
-    ("an LVM2 volume", At::Start(0), b"LABELONE"),
-    ("an LVM2 volume", At::Start(512), b"LABELONE"),
-    ("an LVM2 volume", At::Start(1024), b"LABELONE"),
-    ("an LVM2 volume", At::Start(1536), b"LABELONE"),
+    (LVM, At::Start(0), b"LABELONE"),
+    (LVM, At::Start(512), b"LABELONE"),
+    (LVM, At::Start(1024), b"LABELONE"),
+    (LVM, At::Start(1536), b"LABELONE"),
     ("a member of a Linux RAID", At::Start(0), b"\xfc\x4e\x2b\xa9"),
     ("a member of a Linux RAID", At::Start(4096), b"\xfc\x4e\x2b\xa9"),
     ("a member of a Linux RAID", At::End(8192, 4096), b"\xfc\x4e\x2b\xa9"),
@@ -229,6 +232,17 @@ fn from_table(
         }
     }
     Ok(None)
+}
+
+/// What these first bytes of a thing are marked to hold but an SSD half or LVM, and where its magic number lies. One of two bytes,
+/// such as that of a boot sector, is none.
+pub(super) fn known_within(front: &[u8]) -> Option<(&'static str, u64)> {
+    TABLE.iter().filter(|(name, _, magic)| ![SSD_HALF, LVM].contains(name) && magic.len() > 2).find_map(
+        |(name, at, magic)| match at {
+            At::Start(at) => front.get(*at as usize..)?.starts_with(magic).then_some((*name, *at)),
+            At::End(..) => None,
+        },
+    )
 }
 
 /// Which part of a cmfs it is.

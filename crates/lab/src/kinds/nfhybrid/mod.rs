@@ -59,7 +59,9 @@ fn probe(path: &Path) -> Result<Option<Part>> {
     let device = FileDevice::open_with(path, &options)?;
     let half = nfhybrid::probe::probe(&device);
     let is_reused = |half: &Half| half.role == Role::Ssd && nfhybrid::reused_for(&device, path).is_some();
-    Ok(half.filter(|half| !is_reused(half)).map(|half| {
+    // What carries another's mark, too, is assembled by nobody before somebody has looked at it.
+    let is_marked = || guard::mark_at(path).is_ok_and(|mark| mark.is_some());
+    Ok(half.filter(|half| !is_reused(half) && !is_marked()).map(|half| {
         let state = match half.state {
             State::Clean => ("clean", "left in order"),
             State::Open => {
