@@ -97,6 +97,10 @@ pub fn reused_for(ssd: &dyn BlockDevice, path: &Path) -> Option<String> {
 /// # Errors
 /// [`Error::Invalid`] says whose, and what can be done.
 pub fn refuse_marked(half: &FileDevice) -> Result<()> {
+    if !Ext4::is_one(half) && !Ssd::is_one(half) {
+        // What it is instead is told by whoever opens it.
+        return Ok(());
+    }
     let mark = half.claim().and_then(|claim| guard::mark_beside(claim).ok().flatten());
     let (Some(mark), name) = (mark, &half.info().name) else { return Ok(()) };
     let (guard::Mark { what, at }, away) = (&mark, mark.taken_away_by(name));
